@@ -1,0 +1,32 @@
+"""Exact and reproducible wide matrix products from narrow matrix units.
+
+Importing this package computes nothing: the layers load when they are first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from gemmulate.errors import EngineUnavailable, GemmulateError, ResultOverflow
+
+__version__ = "0.1.0"
+
+# Public name -> module that defines it. Loaded on first use, so that `import gemmulate` stays cheap.
+_LAZY: dict[str, str] = {}
+_SUBPACKAGES = ("formats", "encodings", "engines", "schemes", "model", "screen", "evidence", "distributed")
+
+__all__ = ["EngineUnavailable", "GemmulateError", "ResultOverflow", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif name in _SUBPACKAGES:
+        value = import_module(f"gemmulate.{name}")
+    else:
+        raise AttributeError(f"module 'gemmulate' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_SUBPACKAGES})

@@ -1,0 +1,1 @@
+"""Distributed products: blocks of any chunking give the same bits."""

@@ -1,0 +1,1 @@
+"""Encodings: how an integer product becomes products of narrow values."""

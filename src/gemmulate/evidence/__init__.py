@@ -1,0 +1,1 @@
+"""Evidence: paired measurements and verdicts."""

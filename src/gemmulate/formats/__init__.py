@@ -1,0 +1,1 @@
+"""Formats: what a unit can store and multiply exactly."""

@@ -1,0 +1,1 @@
+"""The time model: TME with its fourth term, the deconstruction cost."""

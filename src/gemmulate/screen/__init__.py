@@ -1,0 +1,1 @@
+"""Screening: kernel candidates rejected on paper."""
