@@ -26,8 +26,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 test: lint sanitize
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
-	$(BIN)/python -m pytest --doctest-modules src/gemmulate -p no:randomly
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests --doctest-modules src/gemmulate
 
 sanitize: $(STAMP)
 
