@@ -11,8 +11,13 @@ from gemmulate.errors import EngineUnavailable, GemmulateError, ResultOverflow
 __version__ = "0.1.0"
 
 # Public name -> module that defines it. Loaded on first use, so that `import gemmulate` stays cheap.
-_LAZY: dict[str, str] = {}
-_SUBPACKAGES = ("formats", "encodings", "engines", "schemes", "model", "screen", "evidence", "distributed")
+_LAZY: dict[str, str] = {
+    "matmul": "gemmulate.plan",
+    "plan": "gemmulate.plan",
+    "Plan": "gemmulate.plan",
+    "engines": "gemmulate.engines",
+}
+_SUBPACKAGES = ("formats", "encodings", "schemes", "model", "screen", "evidence", "distributed")
 
 __all__ = ["EngineUnavailable", "GemmulateError", "ResultOverflow", "__version__"]
 

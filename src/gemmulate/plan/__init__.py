@@ -1,1 +1,6 @@
 """Plans: which Scheme, over which Encoding and Formats, on which Engine, why, and how exact."""
+
+from gemmulate.plan.matmul import matmul
+from gemmulate.plan.plan import Plan, plan
+
+__all__ = ["Plan", "matmul", "plan"]

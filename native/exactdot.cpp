@@ -1,0 +1,143 @@
+#include "exactdot.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "bigint.hpp"
+#include "dispatch.hpp"
+
+namespace gemmulate {
+namespace {
+
+// A fixed-point number that holds every sum of products of doubles: bit 0 is 2^-2148 = (2^-1074)^2, products end
+// below 2^2048; digits of 32 bits in 64-bit cells, so that 2^30 additions need no carry.
+class Superaccumulator {
+ public:
+  void clear() {
+    std::memset(cell_, 0, sizeof cell_);
+    pending_ = 0;
+  }
+
+  // (-1)^negative ma mb 2^(ea + eb), ma, mb < 2^53, exponents >= -1074.
+  void add(uint64_t ma, uint64_t mb, int ea, int eb, bool negative) {
+    const UInt128 product = static_cast<UInt128>(ma) * mb;
+    const int position = ea + eb + 2148, index = position >> 5, shift = position & 31;
+    const UInt128 low = static_cast<UInt128>(static_cast<uint64_t>(product)) << shift;
+    const UInt128 high = static_cast<UInt128>(static_cast<uint64_t>(product >> 64)) << shift;
+    int64_t* c = cell_ + index;
+    const int64_t d[5] = {digit(low, 0), digit(low, 32), digit(low, 64) + digit(high, 0), digit(high, 32),
+                          digit(high, 64)};
+    const int64_t sign = negative ? -1 : 1;
+    for (int i = 0; i < 5; ++i) c[i] += sign * d[i];
+    if (++pending_ == (1 << 29)) carry();
+  }
+
+  template <class Float>
+  Float round() {
+    carry();
+    uint64_t words[kCells / 2];
+    for (int i = 0; i < kCells / 2; ++i)
+      words[i] = static_cast<uint64_t>(cell_[2 * i]) | static_cast<uint64_t>(cell_[2 * i + 1]) << 32;
+    return round_words<Float>(words, kCells / 2, -2148);
+  }
+
+ private:
+  // 4,196 bits of products, 64 of carries, in pairs of digits.
+  static constexpr int kCells = 136;
+
+  static int64_t digit(UInt128 v, int shift) { return static_cast<int64_t>(static_cast<uint32_t>(v >> shift)); }
+
+  // Every cell but the last becomes a digit in [0, 2^32): the whole is two's complement.
+  void carry() {
+    int64_t c = 0;
+    for (int64_t& cell : cell_) {
+      const int64_t t = cell + c;
+      c = t >> 32;
+      cell = t & 0xffffffff;
+    }
+    // The last digit's sign is that of the whole: kept as the sign extension of the top cell.
+    if (c < 0) cell_[kCells - 1] |= static_cast<int64_t>(static_cast<uint64_t>(c) << 32);
+    pending_ = 0;
+  }
+
+  int64_t cell_[kCells];
+  int pending_ = 0;
+};
+
+struct Decoded {
+  uint64_t mantissa;
+  int exponent;
+  bool negative;
+};
+
+inline Decoded decode(double x) {
+  const auto bits = std::bit_cast<uint64_t>(x);
+  const int field = static_cast<int>(bits >> 52 & 0x7ff);
+  const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
+  if (field == 0) return {fraction, -1074, static_cast<bool>(bits >> 63)};
+  return {fraction | uint64_t{1} << 52, field - 1075, static_cast<bool>(bits >> 63)};
+}
+
+template <class T>
+bool all_negative_zero(const T* x, int64_t sx, const T* y, int64_t sy, int64_t k) {
+  for (int64_t p = 0; p < k; ++p) {
+    const T u = x[p * sx], v = y[p * sy];
+    if (std::signbit(u) == std::signbit(v) || (u != T{} && v != T{})) return false;
+  }
+  return k > 0;
+}
+
+}  // namespace
+
+void exact_dots(const View& a, const View& b, const Index* index, int64_t count, const Target& target, int threads,
+                const Poll& poll) {
+  constexpr int64_t kChunk = 16;
+  dispatch_float(a.type, [&]<class T>(T) {
+    const T* pa = static_cast<const T*>(a.data);
+    const T* pb = static_cast<const T*>(b.data);
+    parallel_for((count + kChunk - 1) / kChunk, threads, poll, [&](int64_t chunk, int) {
+      Superaccumulator sum;
+      std::vector<T> column(static_cast<size_t>(b.depth));
+      int64_t held = -1;
+      for (int64_t e = chunk * kChunk; e < std::min(count, (chunk + 1) * kChunk); ++e) {
+        const auto [i, j] = index[e];
+        const T* x = pa + i * a.stride_v;
+        if (held != j) {
+          for (int64_t p = 0; p < b.depth; ++p) column[static_cast<size_t>(p)] = pb[j * b.stride_v + p * b.stride_k];
+          held = j;
+        }
+        sum.clear();
+        for (int64_t p = 0; p < a.depth; ++p) {
+          const T u = x[p * a.stride_k], v = column[static_cast<size_t>(p)];
+          if (u == T{} || v == T{} || !std::isfinite(u) || !std::isfinite(v)) continue;
+          const Decoded du = decode(static_cast<double>(u)), dv = decode(static_cast<double>(v));
+          sum.add(du.mantissa, dv.mantissa, du.exponent, dv.exponent, du.negative != dv.negative);
+        }
+        T value = sum.round<T>();
+        if (value == T{} && !std::signbit(value) && all_negative_zero(x, a.stride_k, column.data(), 1, a.depth))
+          value = -T{};
+        static_cast<T*>(target.data)[i * target.stride_i + j * target.stride_j] = value;
+      }
+    });
+  });
+}
+
+void fix_negative_zeros(const View& a, const View& b, const Target& target, int threads, const Poll& poll) {
+  dispatch_float(a.type, [&]<class T>(T) {
+    const T* pa = static_cast<const T*>(a.data);
+    const T* pb = static_cast<const T*>(b.data);
+    parallel_for(a.vectors, threads, poll, [&](int64_t i, int) {
+      T* row = static_cast<T*>(target.data) + i * target.stride_i;
+      for (int64_t j = 0; j < b.vectors; ++j) {
+        T& c = row[j * target.stride_j];
+        if (c == T{} && !std::signbit(c) &&
+            all_negative_zero(pa + i * a.stride_v, a.stride_k, pb + j * b.stride_v, b.stride_k, a.depth))
+          c = -T{};
+      }
+    });
+  });
+}
+
+}  // namespace gemmulate

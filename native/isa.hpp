@@ -1,0 +1,69 @@
+// The seam between the loops that are written once and the kernels of one instruction set.
+//
+// Every kernel computes exact integers, some of them carried by floating-point registers, so every
+// instruction set gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace gemmulate {
+
+// Radix of the digits into which every integer operand is cut before its residues are taken:
+// x = sum_d digit_d 2^(14 d) with |digit_d| <= 2^13. Four digits times coefficients |c| <= 128 sum to
+// less than 2^22, where q = rint(s/m) in float32 is the nearest integer: its error |s/m| 2^-23 stays below
+// 1/(2m), the distance of s/m from a tie for odd m.
+inline constexpr int kDigitBits = 14;
+inline constexpr int kDigitGroup = 4;
+
+// Radix of the limbs of the CRT weights M_l = P/m_l: sum_l y_l M_l[w] with |y_l| <= 128 and up to 54
+// moduli stays below 54 2^7 2^40 < 2^53, exact in float64.
+inline constexpr int kLimbBits = 40;
+inline constexpr int kMaxLimbs = 10;   // 400 bits; all moduli up to 256 give 2^363 at most (primes and prime powers)
+inline constexpr int kMaxModuli = 54;  // pairwise coprime moduli <= 256: one for each prime below 256
+
+// u8 x s8 sums |c| <= 255 * 128 * depth; at depth 32768 they stay below 2^30, where the reduction's first
+// fold (c = 2^16 hi + lo) stays below 2^22. Longer sums are folded back to one residue first.
+inline constexpr int64_t kFoldDepth = 32768;
+
+// One modulus as the reduction kernels need it.
+struct Modulus {
+  int32_t fold;  // 2^16 mod m, symmetric
+  float m;
+  float inv;  // fl(1/m)
+};
+
+struct CrtTable {
+  int moduli;
+  int limbs;
+  const double* weight;   // [limbs][moduli]: limbs of P/m_l
+  const double* inverse;  // [moduli]: 1/m_l
+  const double* product;  // [limbs]: limbs of P
+};
+
+struct Isa {
+  const char* name;
+  bool (*supported)();
+  int mr;  // rows of a register tile: width of a left panel
+  int nr;  // columns of a register tile: width of a right panel
+  // c[mr][ldc] (+)= left panel (u8, [k/4][mr][4]) times right panel (s8, [k/4][nr][4]), int32.
+  void (*igemm)(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc, bool accumulate);
+  // y = symmetric residue of c; |c| <= 2^30 + 2^8.
+  void (*reduce)(const int32_t* c, int64_t n, const Modulus& m, int8_t* y);
+  // Digits of rint(x * f1 * f2) for |x f1 f2| <= 2^(14 digits - 1); digit d at out[d * n].
+  // Returns in inexact[i] whether x * f1 * f2 had a fraction (inexact may be null).
+  void (*digits_f64)(const double* x, const double* f1, const double* f2, int64_t n, int digits, float* out,
+                     uint8_t* inexact);
+  // Residues of the integers given by their digits; coef[d] = 2^(14 d) times the operand's factor, mod m, symmetric.
+  void (*residues_u8)(const float* digits, int64_t n, int count, const float* coef, const Modulus& m, uint8_t* out);
+  void (*residues_s8)(const float* digits, int64_t n, int count, const float* coef, const Modulus& m, int8_t* out);
+  // acc[w * n + i] = sum_l y[l * stride + i] M_l[w] - q_i P[w], q_i = rint(sum_l y_l / m_l): the limbs (not
+  // normalised, signed) of the integer in (-P/2, P/2). n is a multiple of 8.
+  void (*crt)(const int8_t* y, int64_t stride, int64_t n, const CrtTable& table, double* acc);
+};
+
+const Isa& isa_scalar();
+const Isa& isa_avx2();
+const Isa& isa_avxvnni();
+const Isa& isa_avx512vnni();
+
+}  // namespace gemmulate

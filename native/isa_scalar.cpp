@@ -1,0 +1,34 @@
+// Kernels for any processor: plain C++, no intrinsics.
+#include "isa.hpp"
+
+namespace gemmulate {
+namespace {
+
+#include "kernels.inc"
+
+// Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
+constexpr int kMr = 4, kNr = 8;
+
+void igemm_i32_u8s8_4x8_scalar(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc,
+                               bool accumulate) {
+  int32_t acc[kMr][kNr] = {};
+  for (int64_t p = 0; p < k4; ++p, a += 4 * kMr, b += 4 * kNr)
+    for (int i = 0; i < kMr; ++i)
+      for (int j = 0; j < kNr; ++j)
+        acc[i][j] += a[4 * i] * b[4 * j] + a[4 * i + 1] * b[4 * j + 1] + a[4 * i + 2] * b[4 * j + 2] +
+                     a[4 * i + 3] * b[4 * j + 3];
+  for (int i = 0; i < kMr; ++i)
+    for (int j = 0; j < kNr; ++j) c[i * ldc + j] = acc[i][j] + (accumulate ? c[i * ldc + j] : 0);
+}
+
+bool supported() { return true; }
+
+}  // namespace
+
+const Isa& isa_scalar() {
+  static constexpr Isa isa{"scalar", supported,  kMr,         kNr,         igemm_i32_u8s8_4x8_scalar,
+                           reduce,   digits_f64, residues_u8, residues_s8, crt};
+  return isa;
+}
+
+}  // namespace gemmulate

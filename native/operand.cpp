@@ -1,0 +1,259 @@
+#include "operand.hpp"
+
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <type_traits>
+
+#include "dispatch.hpp"
+
+namespace gemmulate {
+
+AlignedBytes::AlignedBytes(size_t bytes) : size_(bytes) {
+  // Two-megabyte pages where the buffer is large: page faults of 4 KiB cost more than the conversion itself.
+  constexpr size_t kHuge = size_t{1} << 21;
+  const size_t align = bytes >= kHuge ? kHuge : 64;
+  const size_t rounded = (bytes + align - 1) / align * align;
+  auto* p = static_cast<uint8_t*>(std::aligned_alloc(align, rounded ? rounded : align));
+  if (!p) throw std::bad_alloc();
+  if (align == kHuge) madvise(p, rounded, MADV_HUGEPAGE);
+  data_.reset(p);
+}
+
+namespace {
+
+// Depth of one packing block: its digits stay in the second-level cache for all moduli.
+constexpr int64_t kBlockDepth = 64;
+
+Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth) {
+  Operand o;
+  o.isa = &isa;
+  o.left = left;
+  o.planes = planes;
+  o.width = left ? isa.mr : isa.nr;
+  o.vectors = vectors;
+  o.depth = depth;
+  o.k4 = (depth + 3) / 4;
+  const auto cells = static_cast<unsigned __int128>(o.panels()) * planes * o.plane_bytes();
+  if (cells > static_cast<unsigned __int128>(std::numeric_limits<int64_t>::max() / 2)) throw std::bad_alloc();
+  o.bytes = AlignedBytes(static_cast<size_t>(cells));
+  return o;
+}
+
+// Runs body(panel, p0, block, scratch) over all blocks of all panels; a task is one panel.
+template <class Body>
+void for_blocks(const Operand& o, int threads, const Poll& poll, const Body& body) {
+  parallel_for(o.panels(), threads, poll, [&](int64_t panel, int) {
+    for (int64_t p0 = 0; p0 < o.k4 * 4; p0 += kBlockDepth)
+      body(panel, p0, std::min(kBlockDepth, o.k4 * 4 - p0));
+  });
+}
+
+// Copies a block into panel order [p/4][v][p%4] through `convert`; zero outside the matrix.
+template <class T, class U, class Convert>
+void gather(const View& x, int64_t v0, int width, int64_t p0, int64_t block, U* out, const Convert& convert) {
+  const T* base = static_cast<const T*>(x.data);
+  const int64_t nv = std::min<int64_t>(width, x.vectors - v0), np = std::min(block, x.depth - p0);
+  if (nv < width || np < block) std::fill(out, out + width * block, U{});
+  for (int64_t p = 0; p < np; ++p) {
+    const T* src = base + v0 * x.stride_v + (p0 + p) * x.stride_k;
+    U* dst = out + (p / 4) * width * 4 + p % 4;
+    for (int64_t v = 0; v < nv; ++v) dst[4 * v] = convert(src[v * x.stride_v]);
+  }
+}
+
+void write_residues(Operand& o, int64_t panel, int64_t p0, int64_t n, const float* digits, const ModuliTable& t) {
+  for (int l = 0; l < t.moduli; ++l) {
+    uint8_t* out = const_cast<uint8_t*>(o.plane(panel, l)) + p0 * o.width;
+    const float* coef = t.coef.data() + static_cast<size_t>(l) * t.digits;
+    if (o.left)
+      o.isa->residues_u8(digits, n, t.digits, coef, t.modulus[l], out);
+    else
+      o.isa->residues_s8(digits, n, t.digits, coef, t.modulus[l], reinterpret_cast<int8_t*>(out));
+  }
+}
+
+// 2^h as a double for |h| <= 1022, by its bits.
+inline double power_of_two(int h) {
+  const uint64_t bits = static_cast<uint64_t>(h + 1023) << 52;
+  double d;
+  std::memcpy(&d, &bits, 8);
+  return d;
+}
+
+// 2^(shift) as two factors. A shift below -1300 gives zero (the largest double is below 2^1024), a shift above
+// 1400 meets only zeros (the least subnormal is 2^-1074 and results stay below 2^300): both are clamped.
+inline void split_scale(int shift, double& f1, double& f2) {
+  const int s = shift < -1300 ? -1300 : shift > 1400 ? 1400 : shift;
+  const int h = s / 2;
+  f1 = power_of_two(h);
+  f2 = power_of_two(s - h);
+}
+
+inline double finite_or_zero(double x) {
+  return std::fabs(x) <= std::numeric_limits<double>::max() ? x : 0.0;
+}
+
+void fill_scales(const Operand& o, const int32_t* shift, const int32_t* inner, int64_t v0, int64_t p0,
+                 int64_t block, double* f1, double* f2) {
+  const int64_t nv = std::min<int64_t>(o.width, o.vectors - v0);
+  for (int64_t p = 0; p < block; ++p)
+    for (int64_t v = 0; v < o.width; ++v) {
+      const int64_t i = (p / 4) * o.width * 4 + 4 * v + p % 4;
+      if (v < nv && p0 + p < o.depth)
+        split_scale(shift[v0 + v] + (inner ? inner[p0 + p] : 0), f1[i], f2[i]);
+      else
+        f1[i] = f2[i] = 0.0;
+    }
+}
+
+}  // namespace
+
+Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shift, const int32_t* inner,
+                    const ModuliTable& table, bool count_inexact, int threads, const Poll& poll) {
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  if (count_inexact) o.inexact.assign(static_cast<size_t>(x.vectors), 0);
+  const int64_t cells = kBlockDepth * o.width;
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    thread_local std::vector<double> buffer;
+    thread_local std::vector<float> digits;
+    thread_local std::vector<uint8_t> inexact;
+    const int64_t v0 = panel * o.width, n = block * o.width;
+    buffer.resize(static_cast<size_t>(3 * cells));
+    digits.resize(static_cast<size_t>(cells * table.digits));
+    inexact.resize(static_cast<size_t>(cells));
+    double *value = buffer.data(), *f1 = value + cells, *f2 = f1 + cells;
+    dispatch_float(x.type, [&]<class T>(T) {
+      gather<T>(x, v0, o.width, p0, block, value, [](T e) { return finite_or_zero(static_cast<double>(e)); });
+    });
+    // Without an inner scaling the factors depend on the vector alone: one filling for each panel.
+    if (inner || p0 == 0) fill_scales(o, shift, inner, v0, p0, inner ? block : std::min(kBlockDepth, o.k4 * 4), f1, f2);
+    isa.digits_f64(value, f1, f2, n, table.digits, digits.data(), count_inexact ? inexact.data() : nullptr);
+    if (count_inexact)
+      for (int64_t v = 0; v < std::min<int64_t>(o.width, o.vectors - v0); ++v)
+        for (int64_t p = 0; p < block; ++p)
+          o.inexact[static_cast<size_t>(v0 + v)] += inexact[static_cast<size_t>((p / 4) * o.width * 4 + 4 * v + p % 4)];
+    write_residues(o, panel, p0, n, digits.data(), table);
+  });
+  return o;
+}
+
+Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
+                      const Poll& poll) {
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  const int64_t cells = kBlockDepth * o.width;
+  const bool is_unsigned = x.type == Type::u64;
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    thread_local std::vector<int64_t> value;
+    thread_local std::vector<float> digits;
+    const int64_t v0 = panel * o.width, n = block * o.width;
+    value.resize(static_cast<size_t>(cells));
+    digits.resize(static_cast<size_t>(cells * table.digits));
+    dispatch_integer(x.type, [&]<class T>(T) {
+      gather<T>(x, v0, o.width, p0, block, value.data(), [](T e) { return static_cast<int64_t>(e); });
+    });
+    constexpr int64_t kHalf = int64_t{1} << (kDigitBits - 1), kMask = (int64_t{1} << kDigitBits) - 1;
+    for (int d = 0; d < table.digits; ++d) {
+      float* out = digits.data() + d * n;
+      int64_t* v = value.data();
+      if (d == 0 && is_unsigned)
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t low = ((v[i] + kHalf) & kMask) - kHalf;
+          out[i] = static_cast<float>(low);
+          v[i] = static_cast<int64_t>(static_cast<uint64_t>(v[i]) >> kDigitBits) + (low < 0);
+        }
+      else
+        for (int64_t i = 0; i < n; ++i) {
+          // The sum may wrap at the largest value; its low bits, all that is used, are right.
+          const auto wrapped = static_cast<int64_t>(static_cast<uint64_t>(v[i]) + static_cast<uint64_t>(kHalf));
+          const int64_t low = (wrapped & kMask) - kHalf;
+          out[i] = static_cast<float>(low);
+          v[i] = (v[i] >> kDigitBits) + (low < 0);
+        }
+    }
+    write_residues(o, panel, p0, n, digits.data(), table);
+  });
+  return o;
+}
+
+Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTable& table, int threads,
+                   const Poll& poll) {
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  const int64_t cells = kBlockDepth * o.width;
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    thread_local std::vector<float> digits;
+    const int64_t v0 = panel * o.width, n = block * o.width;
+    digits.assign(static_cast<size_t>(cells * table.digits), 0.0f);
+    const int64_t nv = std::min<int64_t>(o.width, x.vectors - v0), np = std::min(block, x.depth - p0);
+    for (int64_t p = 0; p < np; ++p)
+      for (int64_t v = 0; v < nv; ++v) {
+        const uint32_t* w = x.data + ((v0 + v) * x.stride_v + (p0 + p) * x.stride_k) * x.words;
+        const uint32_t sign = w[x.words - 1] >> 31 ? ~0u : 0u;
+        float* out = digits.data() + (p / 4) * o.width * 4 + 4 * v + p % 4;
+        uint32_t carry = 0;
+        for (int d = 0; d < table.digits; ++d) {
+          const int64_t bit = int64_t{d} * kDigitBits, word = bit / 32;
+          const uint64_t lo = word < x.words ? w[word] : sign, hi = word + 1 < x.words ? w[word + 1] : sign;
+          const auto raw = static_cast<int32_t>(((hi << 32 | lo) >> (bit % 32)) & ((1u << kDigitBits) - 1)) +
+                           static_cast<int32_t>(carry);
+          carry = raw >= (1 << (kDigitBits - 1));
+          out[d * n] = static_cast<float>(raw - static_cast<int32_t>(carry << kDigitBits));
+        }
+      }
+    write_residues(o, panel, p0, n, digits.data(), table);
+  });
+  return o;
+}
+
+Operand pack_direct(const Isa& isa, bool left, const View& x, int64_t zero_point, int threads, const Poll& poll) {
+  Operand o = make_operand(isa, left, 1, x.vectors, x.depth);
+  o.zero_point = zero_point;
+  o.sums.assign(static_cast<size_t>(x.vectors), 0);
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    const int64_t v0 = panel * o.width;
+    uint8_t* out = const_cast<uint8_t*>(o.plane(panel, 0)) + p0 * o.width;
+    dispatch_integer(x.type, [&]<class T>(T) {
+      gather<T>(x, v0, o.width, p0, block, out, [zero_point](T e) {
+        return static_cast<uint8_t>(static_cast<uint64_t>(e) - static_cast<uint64_t>(zero_point));
+      });
+    });
+    for (int64_t v = 0; v < std::min<int64_t>(o.width, o.vectors - v0); ++v) {
+      int64_t sum = 0;
+      for (int64_t q = 0; q < block; q += 4)
+        for (int64_t e = 0; e < 4; ++e) {
+          const uint8_t byte = out[q * o.width + 4 * v + e];
+          sum += left ? static_cast<int64_t>(byte) : static_cast<int64_t>(static_cast<int8_t>(byte));
+        }
+      o.sums[static_cast<size_t>(v0 + v)] += sum;
+    }
+  });
+  return o;
+}
+
+Operand pack_magnitudes(const Isa& isa, bool left, const View& x, const int32_t* top, const int32_t* inner,
+                        int threads, const Poll& poll) {
+  Operand o = make_operand(isa, left, 1, x.vectors, x.depth);
+  std::vector<int32_t> shift(static_cast<size_t>(x.vectors));
+  for (size_t v = 0; v < shift.size(); ++v) shift[v] = 7 - top[v];
+  const int64_t cells = kBlockDepth * o.width;
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    thread_local std::vector<double> buffer;
+    const int64_t v0 = panel * o.width, n = block * o.width;
+    buffer.resize(static_cast<size_t>(3 * cells));
+    double *value = buffer.data(), *f1 = value + cells, *f2 = f1 + cells;
+    dispatch_float(x.type, [&]<class T>(T) {
+      gather<T>(x, v0, o.width, p0, block, value, [](T e) { return finite_or_zero(static_cast<double>(e)); });
+    });
+    if (inner || p0 == 0)
+      fill_scales(o, shift.data(), inner, v0, p0, inner ? block : std::min(kBlockDepth, o.k4 * 4), f1, f2);
+    uint8_t* out = const_cast<uint8_t*>(o.plane(panel, 0)) + p0 * o.width;
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = static_cast<uint8_t>(static_cast<int32_t>(std::fabs(value[i] * f1[i] * f2[i])));
+  });
+  return o;
+}
+
+}  // namespace gemmulate

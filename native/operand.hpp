@@ -1,0 +1,86 @@
+// A matrix operand as packed residue panels: the deconstruction.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "isa.hpp"
+#include "parallel.hpp"
+
+namespace gemmulate {
+
+enum class Type { f64, f32, i8, i16, i32, i64, u8, u16, u32, u64 };
+
+// `vectors` vectors (rows of the left matrix, columns of the right one) of length `depth`; strides in elements.
+struct View {
+  const void* data;
+  Type type;
+  int64_t vectors, depth;
+  int64_t stride_v, stride_k;
+};
+
+// Integers of any size: two's complement, `words` little-endian 32-bit words for each element.
+struct WordView {
+  const uint32_t* data;
+  int64_t vectors, depth, words;
+  int64_t stride_v, stride_k;  // in elements of `words` words
+};
+
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(size_t bytes);
+  uint8_t* get() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const { std::free(p); }
+  };
+  std::unique_ptr<uint8_t[], Free> data_;
+  size_t size_ = 0;
+};
+
+// What the packing of one side needs to know of the moduli.
+struct ModuliTable {
+  int moduli = 0;
+  int digits = 0;
+  std::vector<Modulus> modulus;
+  std::vector<float> coef;  // [moduli][digits]
+};
+
+// Planes of residues: [panel][plane][ceil(depth/4)][width][4], zero padded.
+struct Operand {
+  const Isa* isa = nullptr;
+  bool left = false;
+  int planes = 0;
+  int width = 0;
+  int64_t vectors = 0, depth = 0, k4 = 0;
+  AlignedBytes bytes;
+  std::vector<int64_t> sums;      // direct packing: sum of the stored bytes of each vector
+  int64_t zero_point = 0;         // direct packing: value = stored byte + zero_point
+  std::vector<int32_t> inexact;   // entries of each vector that were rounded (when asked for)
+
+  int64_t panels() const { return (vectors + width - 1) / width; }
+  size_t plane_bytes() const { return static_cast<size_t>(k4) * width * 4; }
+  const uint8_t* plane(int64_t panel, int l) const {
+    return bytes.get() + (static_cast<size_t>(panel) * planes + l) * plane_bytes();
+  }
+};
+
+// x_vp -> rint(x_vp 2^(shift[v] + inner[p])); nonfinite entries count as zero. inner may be null.
+Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shift, const int32_t* inner,
+                    const ModuliTable& table, bool count_inexact, int threads, const Poll& poll);
+Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
+                      const Poll& poll);
+Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTable& table, int threads,
+                   const Poll& poll);
+// One plane of bytes: x - zero_point, which fits u8 (left) or s8 (right).
+Operand pack_direct(const Isa& isa, bool left, const View& x, int64_t zero_point, int threads, const Poll& poll);
+// One plane of magnitudes floor(|x_vp| 2^(7 - top[v] + inner[p])) in [0, 127]: |x_vp| 2^inner[p] < 2^top[v].
+Operand pack_magnitudes(const Isa& isa, bool left, const View& x, const int32_t* top, const int32_t* inner,
+                        int threads, const Poll& poll);
+
+}  // namespace gemmulate

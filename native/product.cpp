@@ -1,0 +1,312 @@
+#include "product.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "bigint.hpp"
+
+namespace gemmulate {
+namespace {
+
+// Blocking. A tile of about 96 x 128 with 2,048 of depth keeps both panels of one plane (0.45 MiB) in a 1 MiB
+// second-level cache; one right micro-panel (32 x 2,048 = 64 KiB) streams from there at 15 of 64 bytes a cycle.
+constexpr int64_t kTileRows = 96, kTileColumns = 128, kTileDepth = 2048;
+
+struct Tiles {
+  int64_t rows, columns;  // of a full tile
+  int64_t across, count;
+};
+
+Tiles make_tiles(const Operand& left, const Operand& right, int threads) {
+  const int64_t mr = left.width, nr = right.width;
+  Tiles t{kTileRows / mr * mr, kTileColumns / nr * nr, 0, 0};
+  const auto count = [&] {
+    return ((left.vectors + t.rows - 1) / t.rows) * ((right.vectors + t.columns - 1) / t.columns);
+  };
+  // Small products: smaller tiles, so that every thread has some.
+  while (count() < 4 * threads && t.rows > mr) t.rows = std::max(mr, t.rows / 2 / mr * mr);
+  while (count() < 4 * threads && t.columns > nr) t.columns = std::max(nr, t.columns / 2 / nr * nr);
+  t.across = (right.vectors + t.columns - 1) / t.columns;
+  t.count = count();
+  return t;
+}
+
+// c[rows][columns] (+)= plane l over depth [k0, k1) (in units of 4); whole micro-panels.
+void multiply_plane(const Operand& left, const Operand& right, int l, int64_t i0, int64_t rows, int64_t j0,
+                    int64_t columns, int64_t k0, int64_t k1, int32_t* c, int64_t ldc, bool accumulate) {
+  const Isa& isa = *left.isa;
+  for (int64_t q0 = k0; q0 < k1; q0 += kTileDepth / 4) {
+    const int64_t k4 = std::min(kTileDepth / 4, k1 - q0);
+    for (int64_t j = 0; j < columns; j += isa.nr) {
+      const auto* b = reinterpret_cast<const int8_t*>(right.plane((j0 + j) / isa.nr, l)) + q0 * isa.nr * 4;
+      for (int64_t i = 0; i < rows; i += isa.mr)
+        isa.igemm(left.plane((i0 + i) / isa.mr, l) + q0 * isa.mr * 4, b, k4, c + i * ldc + j, ldc,
+                  accumulate || q0 > k0);
+    }
+  }
+}
+
+struct Region {
+  int64_t i0, j0, rows, columns;      // valid elements
+  int64_t padded_rows, padded_columns;  // whole micro-panels
+};
+
+// body(region, thread) for each tile of the product.
+template <class Body>
+void for_tiles(const Operand& left, const Operand& right, int threads, const Poll& poll, const Body& body) {
+  const Tiles t = make_tiles(left, right, threads);
+  const auto padded = [](int64_t n, int64_t width) { return (n + width - 1) / width * width; };
+  parallel_for(t.count, threads, poll, [&](int64_t index, int) {
+    Region r;
+    r.i0 = index / t.across * t.rows;
+    r.j0 = index % t.across * t.columns;
+    r.rows = std::min(t.rows, left.vectors - r.i0);
+    r.columns = std::min(t.columns, right.vectors - r.j0);
+    r.padded_rows = padded(r.rows, left.width);
+    r.padded_columns = padded(r.columns, right.width);
+    body(r);
+  });
+}
+
+template <class T>
+T* element(const Target& t, int64_t i, int64_t j) {
+  return static_cast<T*>(t.data) + i * t.stride_i + j * t.stride_j;
+}
+
+// Bit length of v as a two's complement number, its sign included.
+inline int signed_bits(Int128 v) { return bit_length(static_cast<UInt128>(v < 0 ? ~v : v)) + 1; }
+
+inline int signed_bits(const uint64_t* w, int n) {
+  const uint64_t sign = w[n - 1] >> 63 ? ~uint64_t{0} : 0;
+  int top = n - 1;
+  while (top > 0 && w[top] == sign) --top;
+  return 64 * top + bit_length(w[top] ^ sign) + 1;
+}
+
+// Finishes one row of a tile from its CRT limbs.
+struct Finisher {
+  const Recombination& r;
+  const Target& target;
+  const Operand& left;
+  const Operand& right;
+  int bits = 0;
+  int64_t zeros = 0;
+  std::vector<Index> uncertain;
+
+  template <class Float>
+  void floats(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    for (int64_t j = 0; j < columns; ++j) {
+      const int64_t e = int64_t{r.row_exponent[i]} + r.column_exponent[j0 + j];
+      Float value;
+      const int32_t ni = r.check ? left.inexact[static_cast<size_t>(i)] : 0;
+      const int32_t nj = r.check ? right.inexact[static_cast<size_t>(j0 + j)] : 0;
+      if (ni | nj) {
+        value = certain<Float>(acc + j, n, e, ni, nj, i, j0 + j);
+      } else if (r.crt.limbs <= 3) {
+        value = round_int128<Float>(integer(acc + j, n), e);
+      } else {
+        uint64_t w[kWords];
+        limbs_to_words(acc + j, n, r.crt.limbs, w, kWords);
+        value = round_words<Float>(w, kWords, e);
+      }
+      zeros += value == Float{};
+      *element<Float>(target, i, j0 + j) = value;
+    }
+  }
+
+  void integers(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    if (r.crt.limbs <= 3 && target.kind != Out::words) {
+      for (int64_t j = 0; j < columns; ++j) {
+        const Int128 v = integer(acc + j, n);
+        bits = std::max(bits, signed_bits(v));
+        *element<int64_t>(target, i, j0 + j) = static_cast<int64_t>(v);
+      }
+      return;
+    }
+    for (int64_t j = 0; j < columns; ++j) {
+      uint64_t w[kWords];
+      limbs_to_words(acc + j, n, r.crt.limbs, w, kWords);
+      bits = std::max(bits, signed_bits(w, kWords));
+      if (target.kind == Out::words)
+        std::memcpy(static_cast<uint64_t*>(target.data) + (i * target.stride_i + (j0 + j) * target.stride_j) * target.words,
+                    w, sizeof(uint64_t) * static_cast<size_t>(target.words));
+      else
+        *element<int64_t>(target, i, j0 + j) = static_cast<int64_t>(w[0]);
+    }
+  }
+
+ private:
+  static constexpr int kWords = (kLimbBits * kMaxLimbs + 63) / 64 + 1;
+
+  Int128 integer(const double* acc, int64_t n) const {
+    UInt128 v = 0;
+    for (int w = r.crt.limbs - 1; w >= 0; --w)
+      v = (v << kLimbBits) + static_cast<UInt128>(static_cast<Int128>(static_cast<int64_t>(acc[w * n])));
+    return static_cast<Int128>(v);
+  }
+
+  template <class Float>
+  Float certain(const double* acc, int64_t n, int64_t e, int32_t ni, int32_t nj, int64_t i, int64_t j) {
+    uint64_t low[kWords], high[kWords];
+    limbs_to_words(acc, n, r.crt.limbs, low, kWords);
+    std::memcpy(high, low, sizeof low);
+    add_shifted(low, kWords, static_cast<uint64_t>(ni), r.bits_right - 1, true);
+    add_shifted(low, kWords, static_cast<uint64_t>(nj), r.bits_left - 1, true);
+    add_shifted(high, kWords, static_cast<uint64_t>(ni), r.bits_right - 1, false);
+    add_shifted(high, kWords, static_cast<uint64_t>(nj), r.bits_left - 1, false);
+    const bool crosses_zero = (low[kWords - 1] ^ high[kWords - 1]) >> 63;
+    const Float a = round_words<Float>(low, kWords, e), b = round_words<Float>(high, kWords, e);
+    // An interval that touches zero does not know the sign of a result that rounds to zero.
+    if (crosses_zero || std::memcmp(&a, &b, sizeof(Float)) != 0 || a == Float{}) uncertain.push_back({i, j});
+    return a;
+  }
+};
+
+}  // namespace
+
+Outcome multiply_residues(const Operand& left, const Operand& right, const Recombination& r, const Target& target,
+                          int threads, const Poll& poll) {
+  Outcome outcome;
+  std::mutex lock;
+  const Isa& isa = *left.isa;
+  for_tiles(left, right, threads, poll, [&](const Region& t) {
+    thread_local std::vector<int32_t> sums;
+    thread_local std::vector<int8_t> residues;
+    thread_local std::vector<double> acc;
+    const int64_t cells = t.padded_rows * t.padded_columns;
+    sums.resize(static_cast<size_t>(cells));
+    residues.resize(static_cast<size_t>(cells * left.planes));
+    acc.resize(static_cast<size_t>(r.crt.limbs * t.padded_columns));
+    for (int l = 0; l < left.planes; ++l) {
+      int8_t* y = residues.data() + l * cells;
+      for (int64_t k0 = 0;; k0 += kFoldDepth / 4) {
+        const int64_t k1 = std::min(left.k4, k0 + kFoldDepth / 4);
+        multiply_plane(left, right, l, t.i0, t.padded_rows, t.j0, t.padded_columns, k0, k1, sums.data(),
+                       t.padded_columns, k0 > 0);
+        isa.reduce(sums.data(), cells, r.modulus[static_cast<size_t>(l)], y);
+        if (k1 == left.k4) break;
+        std::copy(y, y + cells, sums.begin());  // the residue carries the sum so far into the next part
+      }
+    }
+    Finisher finish{r, target, left, right};
+    for (int64_t i = 0; i < t.rows; ++i) {
+      isa.crt(residues.data() + i * t.padded_columns, cells, t.padded_columns, r.crt, acc.data());
+      switch (target.kind) {
+        case Out::f64: finish.floats<double>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        case Out::f32: finish.floats<float>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        default: finish.integers(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns);
+      }
+    }
+    const std::lock_guard guard(lock);
+    outcome.bits = std::max(outcome.bits, finish.bits);
+    outcome.zeros += finish.zeros;
+    outcome.uncertain.insert(outcome.uncertain.end(), finish.uncertain.begin(), finish.uncertain.end());
+  });
+  std::sort(outcome.uncertain.begin(), outcome.uncertain.end(),
+            [](const Index& a, const Index& b) { return a.i != b.i ? a.i < b.i : a.j < b.j; });
+  return outcome;
+}
+
+Outcome multiply_direct(const Operand& left, const Operand& right, const Target& target, int threads,
+                        const Poll& poll) {
+  Outcome outcome;
+  std::mutex lock;
+  constexpr int64_t kDepth4 = 65536 / 4;  // u8 x s8 is exact in int32 to depth 65,793
+  const int64_t za = left.zero_point, zb = right.zero_point;
+  const auto finish = [&](int64_t i, int64_t j, int64_t sum) -> Int128 {
+    return static_cast<Int128>(sum) + static_cast<Int128>(za) * right.sums[static_cast<size_t>(j)] +
+           static_cast<Int128>(zb) * left.sums[static_cast<size_t>(i)] +
+           static_cast<Int128>(za) * zb * left.depth;
+  };
+  for_tiles(left, right, threads, poll, [&](const Region& t) {
+    thread_local std::vector<int32_t> sums;
+    thread_local std::vector<int64_t> total;
+    const int64_t ld = t.padded_columns, cells = t.padded_rows * ld;
+    sums.resize(static_cast<size_t>(cells));
+    const bool deep = left.k4 > kDepth4;
+    if (deep) total.assign(static_cast<size_t>(cells), 0);
+    for (int64_t k0 = 0;; k0 += kDepth4) {
+      const int64_t k1 = std::min(left.k4, k0 + kDepth4);
+      multiply_plane(left, right, 0, t.i0, t.padded_rows, t.j0, ld, k0, k1, sums.data(), ld, false);
+      if (deep)
+        for (int64_t e = 0; e < cells; ++e) total[static_cast<size_t>(e)] += sums[static_cast<size_t>(e)];
+      if (k1 == left.k4) break;
+    }
+    int bits = 0;
+    const bool small = std::abs(za) < (int64_t{1} << 31) && std::abs(zb) < (int64_t{1} << 24) &&
+                       left.depth < (int64_t{1} << 20);  // every correction and its sum fit int64
+    for (int64_t i = 0; i < t.rows; ++i) {
+      const int64_t row = small ? zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth : 0;
+      int64_t largest = 0;
+      for (int64_t j = 0; j < t.columns; ++j) {
+        const int64_t sum = deep ? total[static_cast<size_t>(i * ld + j)] : sums[static_cast<size_t>(i * ld + j)];
+        int64_t value;
+        if (small) {
+          value = sum + row + za * right.sums[static_cast<size_t>(t.j0 + j)];
+          largest |= value ^ (value >> 63);
+        } else {
+          const Int128 v = finish(t.i0 + i, t.j0 + j, sum);
+          bits = std::max(bits, signed_bits(v));
+          value = static_cast<int64_t>(v);
+        }
+        if (target.kind == Out::i32)
+          *element<int32_t>(target, t.i0 + i, t.j0 + j) = static_cast<int32_t>(value);
+        else
+          *element<int64_t>(target, t.i0 + i, t.j0 + j) = value;
+      }
+      bits = std::max(bits, bit_length(static_cast<uint64_t>(largest)) + 1);
+    }
+    const std::lock_guard guard(lock);
+    outcome.bits = std::max(outcome.bits, bits);
+  });
+  return outcome;
+}
+
+std::vector<int64_t> assess(const Operand& left, const Operand& right, const uint64_t* sum_left,
+                            const uint64_t* sum_right, double budget, uint8_t* need, int threads, const Poll& poll) {
+  std::vector<int64_t> hist(256, 0);
+  std::mutex lock;
+  constexpr int64_t kDepth4 = 65536 / 4;  // 127 * 127 * 65536 < 2^31
+  for_tiles(left, right, threads, poll, [&](const Region& t) {
+    thread_local std::vector<int32_t> sums;
+    thread_local std::vector<double> total;
+    const int64_t ld = t.padded_columns, cells = t.padded_rows * ld;
+    sums.resize(static_cast<size_t>(cells));
+    total.assign(static_cast<size_t>(cells), 0.0);
+    for (int64_t k0 = 0;; k0 += kDepth4) {
+      const int64_t k1 = std::min(left.k4, k0 + kDepth4);
+      multiply_plane(left, right, 0, t.i0, t.padded_rows, t.j0, ld, k0, k1, sums.data(), ld, false);
+      for (int64_t e = 0; e < cells; ++e) total[static_cast<size_t>(e)] += sums[static_cast<size_t>(e)];
+      if (k1 == left.k4) break;
+    }
+    int64_t local[256] = {};
+    for (int64_t i = 0; i < t.rows; ++i) {
+      const uint64_t si = sum_left[t.i0 + i];
+      uint8_t* row = need + (t.i0 + i) * right.vectors + t.j0;
+      for (int64_t j = 0; j < t.columns; ++j) {
+        const uint64_t sj = sum_right[t.j0 + j];
+        const double l = total[static_cast<size_t>(i * ld + j)] * budget;
+        int n = 255;
+        if (si == 0 || sj == 0) {
+          n = 0;
+        } else if (l > 0.0) {
+          // Operations of IEEE arithmetic in this order give the same bits everywhere; 2^-40 covers their rounding.
+          const double ratio = static_cast<double>(si + sj + 1) / l * (1.0 + 0x1p-40);
+          const auto bits = std::bit_cast<uint64_t>(ratio);
+          const int ceil_log2 = static_cast<int>(bits >> 52) - 1023 + ((bits << 12) != 0);
+          n = std::clamp(ceil_log2 - 2, 0, 255);
+        }
+        row[j] = static_cast<uint8_t>(n);
+        ++local[n];
+      }
+    }
+    const std::lock_guard guard(lock);
+    for (int n = 0; n < 256; ++n) hist[static_cast<size_t>(n)] += local[n];
+  });
+  return hist;
+}
+
+}  // namespace gemmulate

@@ -1,0 +1,157 @@
+"""The contract of an engine: who takes operands apart, runs the exact narrow products and puts results together.
+
+Everything an engine returns is an exact integer, a count, or a correctly rounded value, so every engine returns the
+same bits; `tests/engines` holds all of them to one suite. A matrix comes as `x` of shape (vectors, depth): the rows
+of a left operand, the columns of a right one (that is, `b.T`), with any strides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmulate.engines.residue_system import ResidueSystem
+
+Array = npt.NDArray[Any]
+Int32 = npt.NDArray[np.int32]
+
+NO_EXPONENT = -100000  # `top` of a zero vector
+
+
+@dataclass(frozen=True)
+class EngineRecord:
+    """What `gm.engines()` says of one engine."""
+
+    name: str
+    device: str
+    formats: tuple[str, ...]
+    available: bool
+    reason: str  # why it is missing, or what it is
+
+
+class Operand(Protocol):
+    """A prepared operand; opaque but for its size and the number of entries that were rounded."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def rounded(self) -> int: ...
+
+
+class Scan(NamedTuple):
+    """Exponents of each vector: |x| < 2^top (least such), lowest set bit 2^lsb, special where NaN or inf occurs."""
+
+    top: Int32
+    lsb: Int32
+    special: npt.NDArray[np.uint8]
+
+
+class Norms(NamedTuple):
+    """Over each vector, with q = ceil(|x| 2^(15 − top)): Σ q, Σ q², max q. Exact integers."""
+
+    sum: npt.NDArray[np.uint64]
+    square: npt.NDArray[np.uint64]
+    peak: npt.NDArray[np.uint64]
+
+
+class FloatOutcome(NamedTuple):
+    """Elements whose rounding is not certain, shape (count, 2), and how many results are zero."""
+
+    uncertain: npt.NDArray[np.int64]
+    zeros: int
+
+
+class Engine(ABC):
+    """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
+
+    name: str
+
+    @abstractmethod
+    def scan(self, x: Array, inner: Int32 | None) -> Scan:
+        """Exponents of a float matrix."""
+
+    @abstractmethod
+    def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
+        """Integer norms of a float matrix whose vectors are scaled by 2^-top."""
+
+    @abstractmethod
+    def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
+        """How many entries need d = top − lsb(entry) bits to be kept exactly, d clipped to bins − 1."""
+
+    @abstractmethod
+    def integer_range(self, x: Array) -> tuple[int, int]:
+        """(min(0, least), max(0, largest)) of an integer matrix."""
+
+    @abstractmethod
+    def pack_floats(
+        self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
+    ) -> Operand:
+        """Residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits; `count` records how many entries were rounded."""
+
+    @abstractmethod
+    def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
+        """Residues of an integer matrix, |x| ≤ 2^bits."""
+
+    @abstractmethod
+    def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
+        """Residues of two's complement integers, x of shape (vectors, depth, words), 32-bit words, least first."""
+
+    @abstractmethod
+    def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
+        """One plane of bytes x − zero_point, which must fit [0, 255] on the left, [−128, 127] on the right."""
+
+    @abstractmethod
+    def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
+        """One plane of magnitudes floor(|x| 2^(7 − top + inner))."""
+
+    @abstractmethod
+    def multiply_floats(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        out: Array,
+        check: tuple[int, int] | None,
+    ) -> FloatOutcome:
+        """Write integer · 2^(row + column), rounded once, to `out` (float64 or float32).
+
+        `check` = (bits_left, bits_right) asks which roundings are certain in spite of the operands' roundings.
+        """
+
+    @abstractmethod
+    def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
+        """Write the low 64 bits to `out` (int64 or uint64); return the largest bit length, sign included."""
+
+    @abstractmethod
+    def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
+        """Write two's complement results to `out` (m, n, words); return the largest bit length, sign included."""
+
+    @abstractmethod
+    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
+        """Product of two `pack_direct` operands to int64, uint64 or int32; return as `multiply_integers`."""
+
+    @abstractmethod
+    def assess(
+        self,
+        left: Operand,
+        right: Operand,
+        sum_left: npt.NDArray[np.uint64],
+        sum_right: npt.NDArray[np.uint64],
+        budget: float,
+        need: npt.NDArray[np.uint8],
+    ) -> npt.NDArray[np.int64]:
+        """Bits that each element asks for (see native/product.hpp); returns their histogram of 256 bins."""
+
+    @abstractmethod
+    def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
+        """Write the correctly rounded dot products at the indices `at` (count, 2); finite entries only."""
+
+    @abstractmethod
+    def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
+        """Turn +0 into −0 where every product of the element is −0."""

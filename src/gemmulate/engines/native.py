@@ -1,0 +1,148 @@
+"""The native engine: C++ kernels of one instruction set, chosen at run time, with OpenMP threads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmulate.engines import progress
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.residue_system import ResidueSystem, digits_for
+
+
+@lru_cache(maxsize=1)
+def load() -> Any:
+    """The extension module, or None where it was not built."""
+    try:
+        from gemmulate import _native
+    except ImportError:
+        return None
+    return _native
+
+
+@lru_cache(maxsize=1)
+def instruction_sets() -> dict[str, bool]:
+    """Instruction sets compiled in, slowest first, and whether this processor has them."""
+    module = load()
+    return {} if module is None else dict(module.instruction_sets())
+
+
+@lru_cache(maxsize=256)
+def _moduli(system: ResidueSystem, digits: int, left: bool) -> Any:
+    return load().Moduli(np.array(system.moduli, dtype=np.int32), system.coefficients(digits, left))
+
+
+@lru_cache(maxsize=256)
+def _crt(system: ResidueSystem) -> Any:
+    moduli = np.array(system.moduli, dtype=np.int32)
+    return load().Crt(moduli, system.weights, 1.0 / moduli, system.product_limbs)
+
+
+@final
+class NativeEngine(Engine):
+    """Kernels of the instruction set `isa` on `threads` threads."""
+
+    def __init__(self, name: str, isa: str, threads: int | None) -> None:
+        self.name = name
+        self._isa = isa
+        self._core = load()
+        self._threads = threads if threads is not None else int(self._core.default_threads())
+
+    def scan(self, x: Array, inner: Int32 | None) -> Scan:
+        return Scan(*self._core.scan(x, inner, self._threads, progress.current()))
+
+    def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
+        return Norms(*self._core.norms(x, top, inner, self._threads, progress.current()))
+
+    def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
+        result: npt.NDArray[np.int64] = self._core.depths(x, top, inner, bins, self._threads, progress.current())
+        return result
+
+    def integer_range(self, x: Array) -> tuple[int, int]:
+        low, high = self._core.integer_range(x, self._threads, progress.current())
+        return int(low), int(high)
+
+    def pack_floats(
+        self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
+    ) -> Operand:
+        moduli = _moduli(system, digits_for(bits), left)
+        operand: Operand = self._core.pack_floats(
+            self._isa, left, x, shift, inner, moduli, count, self._threads, progress.current()
+        )
+        return operand
+
+    def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
+        moduli = _moduli(system, digits_for(bits), left)
+        operand: Operand = self._core.pack_integers(self._isa, left, x, moduli, self._threads, progress.current())
+        return operand
+
+    def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
+        moduli = _moduli(system, digits_for(bits), left)
+        operand: Operand = self._core.pack_words(self._isa, left, x, moduli, self._threads, progress.current())
+        return operand
+
+    def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
+        operand: Operand = self._core.pack_direct(self._isa, left, x, zero_point, self._threads, progress.current())
+        return operand
+
+    def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
+        operand: Operand = self._core.pack_magnitudes(self._isa, left, x, top, inner, self._threads, progress.current())
+        return operand
+
+    def multiply_floats(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        out: Array,
+        check: tuple[int, int] | None,
+    ) -> FloatOutcome:
+        bits_left, bits_right = check or (0, 0)
+        uncertain, zeros = self._core.multiply_floats(
+            left,
+            right,
+            _crt(system),
+            row_exponent,
+            column_exponent,
+            check is not None,
+            bits_left,
+            bits_right,
+            out,
+            self._threads,
+            progress.current(),
+        )
+        return FloatOutcome(uncertain.reshape(-1, 2), int(zeros))
+
+    def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
+        return int(self._core.multiply_integers(left, right, _crt(system), out, self._threads, progress.current()))
+
+    def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
+        return int(self._core.multiply_words(left, right, _crt(system), out, self._threads, progress.current()))
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
+        return int(self._core.multiply_direct(left, right, out, self._threads, progress.current()))
+
+    def assess(
+        self,
+        left: Operand,
+        right: Operand,
+        sum_left: npt.NDArray[np.uint64],
+        sum_right: npt.NDArray[np.uint64],
+        budget: float,
+        need: npt.NDArray[np.uint8],
+    ) -> npt.NDArray[np.int64]:
+        hist: npt.NDArray[np.int64] = self._core.assess(
+            left, right, sum_left, sum_right, budget, need, self._threads, progress.current()
+        )
+        return hist
+
+    def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
+        self._core.exact_dots(a, b, at, out, self._threads, progress.current())
+
+    def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
+        self._core.fix_negative_zeros(a, b, out, self._threads, progress.current())

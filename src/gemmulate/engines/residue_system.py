@@ -1,0 +1,124 @@
+"""Residue systems on INT8 moduli: which moduli cover a window, and the constants that engines need of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+# Integers are cut into signed digits of this radix before their residues are taken, and CRT weights into limbs:
+# the derivations stand in native/isa.hpp.
+DIGIT_BITS = 14
+LIMB_BITS = 40
+
+
+def _coprime_moduli() -> tuple[int, ...]:
+    """Pairwise coprime moduli up to 256, largest first: the greedy choice 256, 255, 253, 251, 247, …"""
+    chosen: list[int] = []
+    for candidate in range(256, 1, -1):
+        if all(gcd(candidate, m) == 1 for m in chosen):
+            chosen.append(candidate)
+    return tuple(chosen)
+
+
+INT8_MODULI = _coprime_moduli()
+
+
+def symmetric(x: int, m: int) -> int:
+    """The residue of x mod m in [-m/2, m/2)."""
+    r = x % m
+    return r - m if 2 * r >= m else r
+
+
+@dataclass(frozen=True)
+class ResidueSystem:
+    """Pairwise coprime moduli m_l ≤ 256; integers |x| < P/2 are determined by their residues (Chinese remainders)."""
+
+    moduli: tuple[int, ...]
+
+    @cached_property
+    def product(self) -> int:
+        """P, the product of the moduli."""
+        p = 1
+        for m in self.moduli:
+            p *= m
+        return p
+
+    @cached_property
+    def limbs(self) -> int:
+        """Limbs of 40 bits that hold P."""
+        return -(-self.product.bit_length() // LIMB_BITS)
+
+    @cached_property
+    def inverses(self) -> tuple[int, ...]:
+        """(P/m_l)^-1 mod m_l; multiplied into the left operand, so that a product's residues are CRT digits."""
+        return tuple(pow(self.product // m, -1, m) for m in self.moduli)
+
+    @lru_cache(maxsize=64)  # noqa: B019 - systems are few and live as long as the process
+    def coefficients(self, digits: int, left: bool) -> npt.NDArray[np.float32]:
+        """2^(14 d) mod m_l (times the CRT inverse on the left), symmetric: shape (moduli, digits), float32."""
+        table = [
+            [symmetric((1 << DIGIT_BITS * d) * (inv if left else 1), m) for d in range(digits)]
+            for m, inv in zip(self.moduli, self.inverses, strict=True)
+        ]
+        return np.array(table, dtype=np.float32)
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """Limbs of P/m_l, shape (limbs, moduli), exact in float64."""
+        mask = (1 << LIMB_BITS) - 1
+        return np.array(
+            [[(self.product // m >> LIMB_BITS * w) & mask for m in self.moduli] for w in range(self.limbs)],
+            dtype=np.float64,
+        )
+
+    @cached_property
+    def product_limbs(self) -> npt.NDArray[np.float64]:
+        """Limbs of P, shape (limbs,), exact in float64."""
+        mask = (1 << LIMB_BITS) - 1
+        return np.array([self.product >> LIMB_BITS * w & mask for w in range(self.limbs)], dtype=np.float64)
+
+
+def covers(product: int, bound: int) -> bool:
+    """Whether moduli with this product determine every integer |x| ≤ bound.
+
+    The CRT's quotient is rounded in float64 from a sum of at most 54 terms, with an absolute error below 2^-40;
+    |x|/P must stay that far from 1/2.
+    """
+    return 2 * bound * (1 << 40) < product * ((1 << 40) - 2)
+
+
+@lru_cache(maxsize=1024)
+def _system(count: int) -> ResidueSystem:
+    return ResidueSystem(INT8_MODULI[:count])
+
+
+@lru_cache(maxsize=1)
+def _products() -> tuple[int, ...]:
+    out, p = [], 1
+    for m in INT8_MODULI:
+        p *= m
+        out.append(p)
+    return tuple(out)
+
+
+def moduli_needed(bound: int) -> int | None:
+    """The least number of INT8 moduli that determine every integer |x| ≤ bound; None if all of them do not."""
+    for count, product in enumerate(_products(), start=1):
+        if covers(product, bound):
+            return count
+    return None
+
+
+def residue_system(bound: int) -> ResidueSystem | None:
+    """The least system of INT8 moduli for integers |x| ≤ bound, or None where the bound is too wide (about 2^360)."""
+    count = moduli_needed(bound)
+    return None if count is None else _system(count)
+
+
+def digits_for(bits: int) -> int:
+    """Digits that hold integers |x| ≤ 2^bits: 14 digits − 1 ≥ bits."""
+    return max(1, -(-(bits + 1) // DIGIT_BITS))

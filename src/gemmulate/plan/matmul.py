@@ -1,0 +1,262 @@
+"""`gm.matmul`: the public product. It validates once, then one chain of choices leads to the code that does it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from gemmulate.engines import get_engine
+from gemmulate.engines.base import Array, Engine
+from gemmulate.errors import ResultOverflow
+from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.schemes.floats import Grade, choose_floats, multiply_floats
+from gemmulate.schemes.integers import (
+    IntegerChoice,
+    choose_integers,
+    multiply_integers,
+    multiply_objects,
+    multiply_to_words,
+)
+
+Accuracy = Literal["fast", "fp64", "fp32", "exact"]
+Overflow = Literal["raise", "wrap", "object"]
+
+_GRADES: dict[str, Grade] = {"fast": "fast", "fp64": "componentwise", "fp32": "componentwise", "exact": "exact"}
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    accuracy: Accuracy = "fp64",
+    modulus: int | None = None,
+    overflow: Overflow = "raise",
+    out: Array | None = None,
+    engine: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    """The matrix product of a and b, exact for integers and with a proven error bound for floats.
+
+    Shapes follow `numpy.matmul`: vectors, matrices, stacks with broadcasting, any strides; (…, m, k) times (…, k, n)
+    gives (…, m, n). The result's bits do not depend on engine, threads, blocking or memory layout.
+
+    Integers (bool, (u)int8 … (u)int64, object arrays of Python ints) are exact. The result is int64, uint64 when
+    both inputs are unsigned, object when one holds Python ints. `overflow` says what happens to a result that does
+    not fit: "raise" (ResultOverflow), "wrap" (NumPy's dtype and bits; bool gives the logical product) or "object"
+    (always Python ints).
+
+    Floats (float32, float64) by `accuracy`, with u = 2^-53 (float32: 2^-24):
+    "fast": |C − AB| ≤ 2u k max|row i of a| max|column j of b|;
+    "fp64" (or "fp32", the same grade): |C − AB| ≤ k u |A||B| for every element, proven for the data at hand;
+    "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754).
+    NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
+
+    `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
+    a value that does not fit raises. If a product raises, out is unchanged.
+
+    Raises TypeError, ValueError (naming the argument), ResultOverflow, EngineUnavailable.
+
+    Sources: Ozaki, Uchino, Imamura 2025 (Ozaki scheme II); grades after Demmel et al. 2024.
+
+    >>> import gemmulate as gm, numpy as np
+    >>> a = np.array([[2**40, -1], [3, 5]])
+    >>> gm.matmul(a, a, overflow="object")
+    array([[1208925819614629174706173, -1099511627781],
+           [3298534883343, 22]], dtype=object)
+    >>> gm.matmul([[0.1, 0.2, -0.3]], [[1.0], [1.0], [1.0]], accuracy="exact")
+    array([[2.77555756e-17]])
+    """
+    grade = check_options(accuracy, modulus, overflow)
+    left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
+    stack = as_stack(left, right)
+    runner = get_engine(engine, threads)
+    if kind == "float":
+        result = _float_stack(runner, stack, grade, out)
+    elif kind == "object":
+        result = _object_stack(runner, stack, out)
+    else:
+        result = _integer_stack(runner, stack, overflow, out)
+    if out is not None:
+        return out
+    result = result.reshape(stack.shape)
+    return result if stack.shape else result[()]
+
+
+def check_options(accuracy: str, modulus: int | None, overflow: str) -> Grade:
+    if not isinstance(accuracy, str) or accuracy not in _GRADES:
+        raise ValueError(f"accuracy = {accuracy!r} is unknown; choose one of {', '.join(_GRADES)}")
+    if modulus is not None:
+        raise ValueError(f"modulus = {modulus!r}: products modulo p are not available yet; reduce the exact product")
+    if not isinstance(overflow, str) or overflow not in get_args(Overflow):
+        raise ValueError(f"overflow = {overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
+    return _GRADES[accuracy]
+
+
+def _check_out(out: Array | None, stack: Stack) -> None:
+    if out is None:
+        return
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is a {type(out).__name__}; pass a NumPy array of shape {stack.shape}")
+    if out.shape != stack.shape:
+        raise ValueError(f"out has shape {out.shape}, the product has shape {stack.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only; pass a writable array")
+
+
+def _target(out: Array | None, stack: Stack, dtype: np.dtype[Any]) -> tuple[Array, bool]:
+    """Where to compute: out itself if kernels can write it and it overlaps no input, else a new array."""
+    if (
+        out is not None
+        and out.dtype == dtype
+        and out.dtype.isnative
+        and out.flags.aligned
+        and all(s % out.itemsize == 0 for s in out.strides)
+        and not np.may_share_memory(out, stack.a)
+        and not np.may_share_memory(out, stack.b)
+    ):
+        view = out.view()
+        try:
+            view.shape = stack.full_shape
+        except AttributeError:  # these strides have no such view
+            return np.empty(stack.full_shape, dtype=dtype), False
+        return view, True
+    return np.empty(stack.full_shape, dtype=dtype), False
+
+
+def _matrices(stack: Stack) -> Any:
+    """(index, a (m, k), b.T (n, k)) of every product of the stack."""
+    for index in np.ndindex(*stack.batch):
+        yield index, kernel_view(stack.a[index]), kernel_view(stack.b[index].T)
+
+
+def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) -> Array:
+    dtype = np.dtype(stack.a.dtype.newbyteorder("="))
+    _check_out(out, stack)
+    if out is not None and out.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, the product has {dtype}: another one would need a second rounding")
+    target, in_place = _target(out, stack, dtype)
+    if stack.depth == 0:
+        target[...] = 0
+    elif target.size:
+        for index, a, bt in _matrices(stack):
+            multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade), target[index])
+    if out is not None and not in_place:
+        out[...] = target.reshape(stack.shape)
+    return target
+
+
+def _object_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
+    _check_out(out, stack)
+    result = np.empty(stack.full_shape, dtype=object)
+    for index in np.ndindex(*stack.batch):
+        result[index] = multiply_objects(engine, stack.a[index], stack.b[index].T)
+    if out is not None:
+        _store_checked(result.reshape(stack.shape), out, _object_bits(result))
+    return result
+
+
+def _object_bits(x: Array) -> int:
+    return max((((~v) if v < 0 else v).bit_length() + 1 for v in x.flat), default=1)
+
+
+def _integer_stack(engine: Engine, stack: Stack, overflow: Overflow, out: Array | None) -> Array:
+    _check_out(out, stack)
+    if overflow == "wrap":
+        return _wrapped_stack(engine, stack, out)
+    dtype = integer_result(stack)
+    if overflow == "object":
+        result = np.empty(stack.full_shape, dtype=object)
+        for index, a, bt in _matrices(stack):
+            result[index] = _exact_objects(engine, a, bt)
+        if out is not None:
+            _store_checked(result.reshape(stack.shape), out, _object_bits(result))
+        return result
+    choices = _choices(engine, stack)
+    fits = _limit_bits(dtype)
+    certain = all(c.bound.bit_length() + 1 <= fits for c in choices.values())
+    narrow = (
+        out is not None
+        and out.dtype == np.int32
+        and all(c.zero_points is not None and c.bound < 1 << 31 for c in choices.values())
+    )
+    target, in_place = _target(out if certain else None, stack, np.dtype(np.int32) if narrow else dtype)
+    bits = _run_integers(engine, stack, choices, target)
+    if bits > fits:
+        raise ResultOverflow(
+            f"a result needs {bits} bits (sign included) and does not fit {dtype}; "
+            'pass overflow="object" for Python ints or overflow="wrap" for NumPy\'s wrapped values',
+            bits=bits,
+        )
+    if out is not None and not in_place:
+        _store_checked(target.reshape(stack.shape), out, bits)
+    return target
+
+
+def integer_result(stack: Stack) -> np.dtype[Any]:
+    """uint64 where no operand is signed (and not both are bool), else int64."""
+    kinds = {stack.a.dtype.kind, stack.b.dtype.kind}
+    return np.dtype(np.uint64 if "u" in kinds and "i" not in kinds else np.int64)
+
+
+def _limit_bits(dtype: np.dtype[Any]) -> int:
+    """Largest bit length, sign included, that the dtype may hold (an unsigned one holds no negative number)."""
+    return 8 * dtype.itemsize + (dtype.kind == "u")
+
+
+def _choices(engine: Engine, stack: Stack) -> dict[tuple[int, ...], IntegerChoice]:
+    if stack.depth == 0 or 0 in stack.full_shape:
+        return {}
+    return {index: choose_integers(engine, a, bt) for index, a, bt in _matrices(stack)}
+
+
+def _run_integers(engine: Engine, stack: Stack, choices: dict[tuple[int, ...], IntegerChoice], target: Array) -> int:
+    if not choices:
+        target[...] = 0
+        return 1
+    return max(multiply_integers(engine, a, bt, choices[index], target[index]) for index, a, bt in _matrices(stack))
+
+
+def _exact_objects(engine: Engine, a: Array, bt: Array) -> Array:
+    if 0 in (*a.shape, bt.shape[0]):
+        return np.full((a.shape[0], bt.shape[0]), 0, dtype=object)
+    choice = choose_integers(engine, a, bt)
+    if choice.bound < 1 << 63 or choice.system is None:
+        block = np.empty((a.shape[0], bt.shape[0]), dtype=np.int64)
+        multiply_integers(engine, a, bt, choice, block)
+        return block.astype(object)
+    return multiply_to_words(engine, a, bt, choice)
+
+
+def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
+    dtype = np.result_type(stack.a.dtype, stack.b.dtype)
+    if dtype.kind not in "biu":
+        raise TypeError(
+            f'overflow="wrap" gives NumPy\'s result, but NumPy multiplies a ({stack.a.dtype}) and b '
+            f'({stack.b.dtype}) as {dtype}; convert one of them or use overflow="raise" or "object"'
+        )
+    if out is not None and out.dtype != dtype:
+        raise TypeError(f'out has dtype {out.dtype}; with overflow="wrap" the product has NumPy\'s dtype {dtype}')
+    target = np.empty(stack.full_shape, dtype=np.int64)
+    _run_integers(engine, stack, _choices(engine, stack), target)
+    result = target != 0 if dtype.kind == "b" else target.astype(dtype)
+    if out is not None:
+        out[...] = result.reshape(stack.shape)
+    return np.asarray(result)
+
+
+def _store_checked(result: Array, out: Array, bits: int) -> None:
+    """Copy integers to out, or raise before anything is written."""
+    if out.dtype.kind == "O":
+        out[...] = result
+        return
+    if out.dtype.kind not in "iu":
+        raise TypeError(f"out has dtype {out.dtype}; an exact integer product goes to an integer dtype or object")
+    info = np.iinfo(out.dtype)
+    if result.size and (bits > _limit_bits(out.dtype) or not (info.min <= result.min() and result.max() <= info.max)):
+        raise ResultOverflow(
+            f"a result needs {bits} bits (sign included) and does not fit out's dtype {out.dtype}; "
+            'pass a wider out, or overflow="object" or "wrap"',
+            bits=bits,
+        )
+    out[...] = result.astype(out.dtype)

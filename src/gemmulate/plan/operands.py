@@ -1,0 +1,137 @@
+"""From what a caller passes to matrices that a scheme takes: types, shapes, stacks, layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmulate.engines.base import Array
+
+Kind = Literal["integer", "object", "float"]
+
+MAX_DEPTH = (1 << 31) - 1  # 32-bit counts of rounded entries; also 2^30 additions between two carries
+
+_ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float32 and float64"
+
+
+def as_operand(x: Any, name: str) -> Array:
+    """The argument as an array of an accepted type; TypeError or ValueError name the argument."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose masked entries have no value; use {name}.filled(…)")
+    if x is None or isinstance(x, (str, bytes, dict, set)):
+        raise TypeError(f"{name} is a {type(x).__name__}, not a matrix; pass {_ACCEPTED}")
+    try:
+        array = np.asarray(x)
+        if array.dtype.kind == "f" and not hasattr(x, "dtype"):
+            # NumPy turns lists that mix large and negative Python ints into float64, which is not exact.
+            objects = np.asarray(x, dtype=object)
+            if all(isinstance(v, (int, np.integer)) for v in objects.flat):
+                array = objects
+    except ValueError as error:
+        raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
+    if array.dtype.kind == "O":
+        array = _as_python_ints(array, name)
+    elif array.dtype.kind not in "biu" and array.dtype.newbyteorder("=") not in (np.float32, np.float64):
+        raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
+    if array.ndim == 0:
+        raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
+    return array
+
+
+def _as_python_ints(array: Array, name: str) -> Array:
+    out = np.empty(array.shape, dtype=object)
+    flat = out.reshape(-1)
+    for i, v in enumerate(array.flat):
+        if not isinstance(v, (int, np.integer, np.bool_)):
+            raise TypeError(
+                f"{name} holds a {type(v).__name__} ({v!r:.40}) in an object array; object arrays hold Python ints"
+            )
+        flat[i] = int(v)
+    return out
+
+
+def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
+    """Both operands in a common exact type, or TypeError."""
+    kinds = {a.dtype.kind, b.dtype.kind}
+    if "f" not in kinds:
+        if "O" in kinds:
+            return a.astype(object), b.astype(object), "object"
+        return a, b, "integer"
+    if "O" in kinds:
+        raise TypeError(
+            f"a is {a.dtype} and b is {b.dtype}: floats and Python ints have no common exact type; convert one of them"
+        )
+    common = np.result_type(a.dtype, b.dtype)
+    return _to_float(a, common, "a"), _to_float(b, common, "b"), "float"
+
+
+def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8 and x.size:
+        limit = 1 << 53
+        if not (-limit <= int(x.min()) and int(x.max()) <= limit):
+            raise TypeError(
+                f"{name} is {x.dtype} with values beyond 2^53, which {dtype} does not hold exactly; "
+                "convert it yourself or pass integers on both sides"
+            )
+    return x.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Two operands as stacks of matrices of common batch shape, by NumPy's rules for matmul."""
+
+    a: Array  # (*batch, m, k)
+    b: Array  # (*batch, k, n)
+    shape: tuple[int, ...]  # of the result, vectors' dimensions dropped
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.a.shape[:-2]
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """(*batch, m, n)."""
+        return (*self.batch, self.a.shape[-2], self.b.shape[-1])
+
+    @property
+    def depth(self) -> int:
+        return int(self.a.shape[-1])
+
+
+def as_stack(a: Array, b: Array) -> Stack:
+    """Check shapes and broadcast; ValueError names both shapes."""
+    left = a[None, :] if a.ndim == 1 else a
+    right = b[:, None] if b.ndim == 1 else b
+    k = left.shape[-1]
+    if k != right.shape[-2]:
+        raise ValueError(
+            f"a has shape {a.shape} and b has shape {b.shape}: a's last dimension ({k}) must equal b's "
+            f"{'only' if b.ndim == 1 else 'second last'} one ({right.shape[-2]})"
+        )
+    if k > MAX_DEPTH:
+        raise ValueError(f"k = {k} (a's last dimension) exceeds {MAX_DEPTH}; split k and add the products")
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"a has shape {a.shape} and b has shape {b.shape}: the stacks {left.shape[:-2]} and "
+            f"{right.shape[:-2]} do not broadcast"
+        ) from None
+    shape = batch
+    shape += () if a.ndim == 1 else (left.shape[-2],)
+    shape += () if b.ndim == 1 else (right.shape[-1],)
+    return Stack(
+        np.broadcast_to(left, (*batch, *left.shape[-2:])), np.broadcast_to(right, (*batch, *right.shape[-2:])), shape
+    )
+
+
+def kernel_view(x: Array) -> Array:
+    """A matrix as the engines read it: native byte order, aligned, whole-element strides, bool as bytes."""
+    if x.dtype == np.bool_:
+        x = x.view(np.uint8) if x.flags.aligned else x.astype(np.uint8)
+    whole = all(s % x.itemsize == 0 for s in x.strides)
+    if not x.dtype.isnative or not x.flags.aligned or not whole:
+        x = np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+    return x

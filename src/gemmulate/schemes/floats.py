@@ -1,0 +1,302 @@
+"""Float products by residues: bits from the data and the grade, a bound proved before the product, one rounding.
+
+Row i of A is scaled by 2^(t − top_i) and rounded to integers |a'| ≤ 2^t, columns of B likewise; A'B' is exact, and
+one rounding gives the result (Ozaki scheme II; Uchino, Ozaki, Imamura 2025). The grades differ in how t is chosen:
+
+- "fast": |C − AB| ≤ 2^-52 (float32: 2^-23) k · max|row i| · max|column j|, from norms alone;
+- "fp64"/"fp32": |C − AB| ≤ k u |A||B| for every element. With E_ij = 2^(t−1)(‖a_i‖₁ + ‖b_j‖₁) the truncation's
+  bound and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes rounded down, element (i, j) needs
+  E ≤ τ u L. The budget τ = min(√k, k − 1) is tighter than the k − 1 that the grade allows: rounding errors are
+  independent, so an error of the order of u |A||B| is what is then seen;
+- "exact": correct rounding. Entries not kept exactly give an interval around each element; where both its ends
+  round to one value, that is the result.
+
+Elements whose bound does not hold at the chosen t are computed by an exact long accumulator: correctly rounded,
+so every grade covers them. t depends on the data and the grade alone, never on an engine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
+from gemmulate.engines.residue_system import ResidueSystem, moduli_needed, residue_system
+from gemmulate.schemes.blocks import for_blocks, panels
+from gemmulate.schemes.special import fill_special
+
+Grade = Literal["fast", "componentwise", "exact"]
+
+# What one element by the long accumulator costs, in residue products of the whole matrix per element:
+# 4 to 5 ns for each term against 2 ps for one INT8 multiply-add (AVX512-VNNI, one core). It only steers cost.
+EXACT_DOT_COST = 2500.0
+# Bits beyond which an inner scaling is looked for: entries of Gaussian data need 53 + ~25 bits to be kept exactly.
+INNER_SCALING_BITS = 80
+# Residue products that are not worth an assessment: t = 50 takes about as many.
+FEW_MODULI = 13
+MAX_BITS = 200
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is known of one operand."""
+
+    scan: Scan
+    norms: Norms
+    exact_bits: int  # bits that keep every entry exactly
+
+    @property
+    def largest_square(self) -> int:
+        """max_i Σ q², q = ceil(|x| 2^(15 − top))."""
+        return int(self.norms.square.max(initial=0))
+
+
+@dataclass(frozen=True)
+class FloatChoice:
+    """How a float product will run."""
+
+    grade: Grade
+    left: Side
+    right: Side
+    inner: Int32 | None
+    bits_left: int
+    bits_right: int
+    bound: int  # |A'B'| ≤ bound
+    system: ResidueSystem | None  # None: the long accumulator for every element
+    repair: npt.NDArray[np.int64]  # elements for the long accumulator, (count, 2)
+    rounds_operands: bool
+
+    @property
+    def products(self) -> int:
+        """INT8 matrix products that it takes."""
+        return 0 if self.system is None else len(self.system.moduli)
+
+
+def _side(engine: Engine, x: Array, inner: Int32 | None, scan: Scan | None = None) -> Side:
+    scan = engine.scan(x, inner) if scan is None else scan
+    norms = engine.norms(x, scan.top, inner)
+    nonzero = scan.top != NO_EXPONENT
+    spread = scan.top.astype(np.int64) - scan.lsb
+    return Side(scan, norms, int(spread[nonzero].max(initial=1)))
+
+
+def _inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Scan) -> Int32 | None:
+    """Exponents e with A 2^e, 2^-e B more even along k, or None. Exact: only the order of magnitudes changes."""
+
+    def tops(x: Array, scan: Scan) -> Int32:
+        rows = np.where(scan.top == NO_EXPONENT, 0, -scan.top).astype(np.int32)
+        return engine.scan(x.T, rows).top
+
+    top_a, top_b = tops(a, scan_a), tops(bt, scan_b)
+    both = (top_a != NO_EXPONENT) & (top_b != NO_EXPONENT)
+    if not both.any():
+        return None
+    difference = np.where(both, top_b.astype(np.int64) - top_a, 0)
+    if int(np.ptp(difference[both])) < 8:
+        return None
+    return np.where(both, difference // 2, 0).astype(np.int32)
+
+
+def survey(engine: Engine, a: Array, bt: Array) -> tuple[Side, Side, Int32 | None]:
+    """Measure both operands, with an inner scaling where the exponents along k spread widely and it helps."""
+    scan_a, scan_b = engine.scan(a, None), engine.scan(bt, None)
+    left, right = _side(engine, a, None, scan_a), _side(engine, bt, None, scan_b)
+    if max(left.exact_bits, right.exact_bits) > INNER_SCALING_BITS:
+        inner = _inner_scaling(engine, a, bt, scan_a, scan_b)
+        if inner is not None:
+            scaled_left, scaled_right = _side(engine, a, inner), _side(engine, bt, (-inner).astype(np.int32))
+            if scaled_left.exact_bits + scaled_right.exact_bits < left.exact_bits + right.exact_bits:
+                return scaled_left, scaled_right, inner
+    return left, right, None
+
+
+def _window(left: Side, right: Side, bits_left: int, bits_right: int) -> int:
+    """Bound of |A'B'| by Cauchy–Schwarz, in integers rounded up: |a'| ≤ q 2^(bits − 15)."""
+    root = math.isqrt(left.largest_square * right.largest_square) + 1
+    shift = bits_left + bits_right - 30
+    return root << shift if shift >= 0 else -(-root // (1 << -shift))
+
+
+def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
+    """Least t with 2^(t−16) (S_i + S_j + 1) + 2^-digits |C'| ≤ 2^(1−digits) k max|a'_i| max|b'_j| for all i, j.
+
+    With α = max|a_i| 2^-top and |C'| ≤ 2^(2t) R, R = ‖a_i‖ ‖b_j‖ in units of 2^top, the condition is
+    2^t (2 k α_i β_j − R) ≥ 2^(digits−16) (S_i + S_j + 1). α is rounded down to 64ths, and of each such class the
+    largest sums count.
+    """
+
+    def classes(side: Side) -> list[tuple[int, int, int]]:
+        alive = side.norms.peak > 1
+        alpha = (side.norms.peak[alive].astype(np.int64) - 1) * 64 >> 15
+        sums, squares = side.norms.sum[alive], side.norms.square[alive]
+        return [(int(c), int(sums[alpha == c].max()), int(squares[alpha == c].max())) for c in np.unique(alpha)]
+
+    worst_num, worst_den = 1, 1
+    for alpha, sum_a, square_a in classes(left):
+        for beta, sum_b, square_b in classes(right):
+            rounding = (math.isqrt(square_a * square_b) + 1 >> 18) + 1  # 64² R, R in units of 2^-30
+            # + 2 instead of + 1 covers |a'| ≤ |a| + 1/2 in R; the denominator is positive, since ‖a‖ ≤ α √k.
+            num, den = sum_a + sum_b + 2, max(1, 2 * k * alpha * beta - rounding)
+            if num * worst_den > worst_num * den:
+                worst_num, worst_den = num, den
+    ratio = -(-(worst_num << 12 + digits - 16) // worst_den)
+    return max((ratio - 1).bit_length(), 16 + k.bit_length())
+
+
+def _cheapest(costs: list[tuple[float, int]]) -> int:
+    """The t of least cost, the larger one of equals."""
+    return max(costs, key=lambda c: (-c[0], c[1]))[1]
+
+
+def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> int | None:
+    """t that balances residue products against elements left to the long accumulator; None: all of them."""
+    total = float(hist.sum())
+    failing = total - np.cumsum(hist)
+    costs = []
+    for t in range(least, MAX_BITS + 1):
+        count = moduli_needed(_window(left, right, min(t, left.exact_bits), min(t, right.exact_bits)))
+        if count is None:
+            break
+        costs.append((count + EXACT_DOT_COST * float(failing[t]) / total, t))
+    if not costs or min(costs)[0] >= EXACT_DOT_COST:
+        return None
+    return _cheapest(costs)
+
+
+def _exact_bits(
+    engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int
+) -> int | None:
+    """t that balances residue products against elements whose rounding is expected to stay open; None: all."""
+    k = a.shape[1]
+    right_inner = None if inner is None else (-inner).astype(np.int32)
+    bins = MAX_BITS + 56
+    deeper = [
+        float(hist.sum()) - np.cumsum(hist)
+        for hist in (
+            engine.depths(a, left.scan.top, inner, bins) / max(1, a.size),
+            engine.depths(bt, right.scan.top, right_inner, bins) / max(1, bt.size),
+        )
+    ]
+    # A typical |C'| 2^(−2t): the root mean square of products with random signs.
+    mean = math.sqrt(float(left.norms.square.mean()) * float(right.norms.square.mean()))
+    typical = max(mean, 1.0) * 2.0**-30 / math.sqrt(k)
+    costs = []
+    for t in range(digits, MAX_BITS + 1):
+        count = moduli_needed(_window(left, right, min(t, left.exact_bits), min(t, right.exact_bits)))
+        if count is None:
+            break
+        error = max(0.0, k * float(deeper[0][t] + deeper[1][t])) * 2.0 ** (digits - t) / typical
+        costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
+    if not costs or min(costs)[0] >= EXACT_DOT_COST:
+        return None
+    return _cheapest(costs)
+
+
+_NONE = np.zeros((0, 2), dtype=np.int64)
+
+
+def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatChoice:
+    """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade."""
+    k = a.shape[1]
+    left, right, inner = survey(engine, a, bt)
+    exact = (left.exact_bits, right.exact_bits)
+    exact_bound = _window(left, right, *exact)
+    exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None
+
+    def choice(t: int | None, repair: npt.NDArray[np.int64] = _NONE) -> FloatChoice:
+        if t is None:
+            return FloatChoice(grade, left, right, inner, 0, 0, 0, None, _NONE, False)
+        bits = min(t, exact[0]), min(t, exact[1])
+        bound = _window(left, right, *bits)
+        rounds = bits != exact
+        return FloatChoice(grade, left, right, inner, *bits, bound, residue_system(bound), repair, rounds)
+
+    if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
+        return choice(max(exact))
+    digits = 53 if a.dtype == np.float64 else 24
+    if grade == "exact":
+        return choice(_exact_bits(engine, a, bt, left, right, inner, digits))
+    if grade == "fast":
+        t = _fast_bits(left, right, k, digits)
+        count = moduli_needed(_window(left, right, min(t, exact[0]), min(t, exact[1])))
+        return choice(max(exact) if count is None or (exact_count or count + 1) <= count else t)
+    unit = 2.0**-digits
+    budget = min(math.sqrt(k), (k - 1) * (1 - 2.0**-20)) * unit
+    need = np.empty((a.shape[0], bt.shape[0]), dtype=np.uint8)
+    hist = engine.assess(
+        engine.pack_magnitudes(True, a, left.scan.top, inner),
+        engine.pack_magnitudes(False, bt, right.scan.top, None if inner is None else (-inner).astype(np.int32)),
+        left.norms.sum,
+        right.norms.sum,
+        budget,
+        need,
+    )
+    bits = _componentwise_bits(left, right, hist, 16 + k.bit_length())
+    if bits is None:
+        return choice(None)
+    if bits >= max(exact):
+        return choice(max(exact))
+    failing = int(hist[bits + 1 :].sum())
+    return choice(bits, np.argwhere(need > bits) if failing else _NONE)
+
+
+def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> None:
+    """Write the product of a (m, k) and bt (n, k) to out (m, n), of the same float type."""
+    m, n = a.shape[0], bt.shape[0]
+    if choice.system is None:
+        for rows in panels(m, max(1, (1 << 20) // max(1, n))):
+            at = np.stack(np.meshgrid(np.arange(rows.start, rows.stop), np.arange(n), indexing="ij"), -1)
+            engine.exact_dots(a, bt, np.ascontiguousarray(at.reshape(-1, 2), dtype=np.int64), out)
+    else:
+        _multiply_residues(engine, a, bt, choice, choice.system, out)
+    fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
+
+
+def _multiply_residues(
+    engine: Engine, a: Array, bt: Array, choice: FloatChoice, system: ResidueSystem, out: Array
+) -> None:
+    (m, k), n = a.shape, bt.shape[0]
+    shift_a = _shifts(choice.left.scan, choice.bits_left)
+    shift_b = _shifts(choice.right.scan, choice.bits_right)
+    right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
+    check = choice.grade == "exact" and choice.rounds_operands
+    uncertain: list[npt.NDArray[np.int64]] = []
+    zeros = 0
+
+    def multiply(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        nonlocal zeros
+        outcome = engine.multiply_floats(
+            left,
+            right,
+            system,
+            -shift_a[rows],
+            -shift_b[columns],
+            out[rows, columns],
+            (choice.bits_left, choice.bits_right) if check else None,
+        )
+        zeros += outcome.zeros
+        uncertain.append(outcome.uncertain + np.array([rows.start, columns.start], dtype=np.int64))
+
+    for_blocks(
+        m,
+        n,
+        k * len(system.moduli),
+        lambda rows: engine.pack_floats(True, a[rows], shift_a[rows], choice.inner, system, choice.bits_left, check),
+        lambda columns: engine.pack_floats(
+            False, bt[columns], shift_b[columns], right_inner, system, choice.bits_right, check
+        ),
+        multiply,
+    )
+    if zeros:
+        engine.fix_negative_zeros(a, bt, out)
+    repair = np.concatenate([choice.repair, *uncertain])
+    if repair.size:
+        engine.exact_dots(a, bt, repair, out)
+
+
+def _shifts(scan: Scan, bits: int) -> Int32:
+    return np.where(scan.top == NO_EXPONENT, 0, bits - scan.top).astype(np.int32)

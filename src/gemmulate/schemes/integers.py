@@ -1,0 +1,179 @@
+"""Exact integer products: widths from the data, then one direct product of bytes or residues.
+
+A direct product stores x − z as bytes (z the zero point, so any data whose values span at most 255 qualifies):
+Σ (a' + za)(b' + zb) = Σ a'b' + za Σ b' + zb Σ a' + k za zb, exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmulate.engines.base import Array, Engine, Operand
+from gemmulate.engines.residue_system import ResidueSystem, residue_system
+from gemmulate.schemes.blocks import for_blocks
+
+
+@dataclass(frozen=True)
+class IntegerChoice:
+    """How an integer product will run."""
+
+    bits_left: int  # |a| ≤ 2^bits_left
+    bits_right: int
+    bound: int  # |every result| ≤ bound
+    zero_points: tuple[int, int] | None  # of a direct product
+    system: ResidueSystem | None  # of a residue product
+
+    @property
+    def products(self) -> int:
+        """INT8 matrix products that it takes."""
+        return 1 if self.system is None else len(self.system.moduli)
+
+
+def magnitude_bits(low: int, high: int) -> int:
+    """Least b with low ≥ −2^b and high ≤ 2^b."""
+    return max((-low - 1).bit_length() if low < 0 else 0, (high - 1).bit_length() if high > 0 else 0)
+
+
+def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
+    """Measure the values of a (m, k) and bt (n, k) and choose the cheapest exact product."""
+    return choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
+
+
+def choose_for_ranges(left: tuple[int, int], right: tuple[int, int], k: int) -> IntegerChoice:
+    """The cheapest exact product of integers in the closed ranges `left` and `right` over depth k.
+
+    Raises ValueError where no residue system is wide enough.
+    """
+    (low_a, high_a), (low_b, high_b) = left, right
+    bits_a, bits_b = magnitude_bits(low_a, high_a), magnitude_bits(low_b, high_b)
+    bound = k * max(-low_a, high_a) * max(-low_b, high_b)
+    if high_a - low_a <= 255 and high_b - low_b <= 255:
+        za = 0 if low_a >= 0 else low_a
+        zb = 0 if low_b >= -128 and high_b <= 127 else low_b + 128
+        return IntegerChoice(bits_a, bits_b, bound, (za, zb), None)
+    system = residue_system(bound)
+    if system is None:
+        raise ValueError(
+            f"results of {bound.bit_length()} bits exceed the residue system of INT8 moduli (about 360 bits); "
+            "split the operands"
+        )
+    return IntegerChoice(bits_a, bits_b, bound, None, system)
+
+
+def multiply_integers(engine: Engine, a: Array, bt: Array, choice: IntegerChoice, out: Array) -> int:
+    """Write the product's low 64 bits to out (int64 or uint64; a direct product to int32 as well).
+
+    Returns the largest bit length of a result, its sign included.
+    """
+    bits = 0
+
+    def direct(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        nonlocal bits
+        bits = max(bits, engine.multiply_direct(left, right, out[rows, columns]))
+
+    def residues(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        nonlocal bits
+        assert choice.system is not None
+        bits = max(bits, engine.multiply_integers(left, right, choice.system, out[rows, columns]))
+
+    (m, k), n, system = a.shape, bt.shape[0], choice.system
+    if choice.zero_points is not None:
+        za, zb = choice.zero_points
+        for_blocks(
+            m,
+            n,
+            k,
+            lambda rows: engine.pack_direct(True, a[rows], za),
+            lambda columns: engine.pack_direct(False, bt[columns], zb),
+            direct,
+        )
+    else:
+        assert system is not None
+        for_blocks(
+            m,
+            n,
+            k * len(system.moduli),
+            lambda rows: engine.pack_integers(True, a[rows], system, choice.bits_left),
+            lambda columns: engine.pack_integers(False, bt[columns], system, choice.bits_right),
+            residues,
+        )
+    return bits
+
+
+def multiply_to_words(engine: Engine, a: Array, bt: Array, choice: IntegerChoice) -> Array:
+    """The product of integers (or of 32-bit words, shape (vectors, depth, words)) as an object array."""
+    assert choice.system is not None
+    system, n = choice.system, bt.shape[0]
+    m, k = a.shape[:2]
+    out = np.empty((m, n), dtype=object)
+    words = choice.bound.bit_length() // 64 + 1
+
+    def pack(left: bool, x: Array, bits: int) -> Operand:
+        return engine.pack_words(left, x, system, bits) if x.ndim == 3 else engine.pack_integers(left, x, system, bits)
+
+    def multiply(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        block = np.empty((rows.stop - rows.start, columns.stop - columns.start, words), dtype=np.uint64)
+        engine.multiply_words(left, right, system, block)
+        out[rows, columns] = words_to_objects(block)
+
+    for_blocks(
+        m,
+        n,
+        k * len(system.moduli),
+        lambda rows: pack(True, a[rows], choice.bits_left),
+        lambda columns: pack(False, bt[columns], choice.bits_right),
+        multiply,
+    )
+    return out
+
+
+def words_to_objects(words: Array) -> Array:
+    """Two's complement words of 64 bits (m, n, words), least first, as Python ints (m, n)."""
+    m, n, count = words.shape
+    data, size = np.ascontiguousarray(words, dtype="<u8").tobytes(), 8 * count
+    out = np.empty(m * n, dtype=object)
+    out[:] = [int.from_bytes(data[i : i + size], "little", signed=True) for i in range(0, size * m * n, size)]
+    return out.reshape(m, n)
+
+
+def objects_to_words(x: Array, bits: int) -> Array:
+    """Python ints |x| ≤ 2^bits as two's complement words of 32 bits (vectors, depth, words), least first."""
+    count = (bits + 2 + 31) // 32
+    data = b"".join(v.to_bytes(4 * count, "little", signed=True) for v in x.flat)
+    return np.frombuffer(data, dtype="<u4").astype(np.uint32).reshape(*x.shape, count)
+
+
+def multiply_objects(engine: Engine, a: Array, bt: Array) -> Array:
+    """The exact product of matrices of Python ints (object arrays), of any size, as an object array."""
+    m, n, k = a.shape[0], bt.shape[0], a.shape[1]
+    if 0 in (m, n, k):
+        return np.full((m, n), 0, dtype=object)
+    range_a = min(0, min(a.flat)), max(0, max(a.flat))
+    range_b = min(0, min(bt.flat)), max(0, max(bt.flat))
+    bits_a, bits_b = magnitude_bits(*range_a), magnitude_bits(*range_b)
+    bound = k * max(-range_a[0], range_a[1]) * max(-range_b[0], range_b[1])
+    if bound.bit_length() > 350:
+        # x = x1 2^h + x0: two products, each half as wide. Shifts and masks of Python ints are floor and mod.
+        if bits_a >= bits_b:
+            h = (bits_a + 1) // 2
+            high, low = a >> h, a & ((1 << h) - 1)
+            wide = multiply_objects(engine, high, bt) << h
+            return np.asarray(wide + multiply_objects(engine, low, bt))
+        h = (bits_b + 1) // 2
+        high, low = bt >> h, bt & ((1 << h) - 1)
+        wide = multiply_objects(engine, a, high) << h
+        return np.asarray(wide + multiply_objects(engine, a, low))
+    choice = choose_for_ranges(range_a, range_b, k)
+    if choice.system is None or (max(bits_a, bits_b) <= 62 and choice.bound < 1 << 63):
+        out = np.empty((m, n), dtype=np.int64)
+        multiply_integers(engine, _to_int64(a), _to_int64(bt), choice, out)
+        return out.astype(object)
+    left = _to_int64(a) if bits_a <= 62 else objects_to_words(a, bits_a)
+    right = _to_int64(bt) if bits_b <= 62 else objects_to_words(bt, bits_b)
+    return multiply_to_words(engine, left, right, choice)
+
+
+def _to_int64(x: Array) -> Array:
+    return x.astype(np.int64)

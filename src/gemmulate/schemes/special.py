@@ -1,0 +1,36 @@
+"""NaN and infinity: elements whose row or column holds one are computed by the rules of IEEE 754."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmulate.engines.base import Array
+
+
+def fill_special(a: Array, bt: Array, special_a: Array, special_b: Array, out: Array) -> None:
+    """Overwrite the elements of out (m, n) that a NaN or an infinity decides.
+
+    A dot product is NaN if a term is (NaN · anything, ∞ · 0) or if terms +∞ and −∞ meet; else ±∞ if a term is;
+    else the finite value that is already there. `special_*` flag rows of a (m, k) and of bt (n, k).
+    """
+    rows, columns = np.flatnonzero(special_a), np.flatnonzero(special_b)
+    if rows.size:
+        out[rows] = _decide(a[rows], bt, out[rows])
+    if columns.size:
+        out[:, columns] = _decide(a, bt[columns], out[:, columns])
+
+
+def _decide(a: Array, bt: Array, finite: Array) -> Array:
+    def meet(x: Array, y: Array) -> Array:
+        # Whether x and y hold at some common k: counts of ones are exact in float64.
+        return np.asarray(x.astype(np.float64) @ y.astype(np.float64).T > 0)
+
+    every_a, every_b = np.ones_like(a, dtype=bool), np.ones_like(bt, dtype=bool)
+    inf_a, inf_b = np.isinf(a), np.isinf(bt)
+    nan = meet(np.isnan(a), every_b) | meet(every_a, np.isnan(bt)) | meet(inf_a, bt == 0) | meet(a == 0, inf_b)
+    plus = minus = np.zeros(nan.shape, dtype=bool)
+    for inf_x, inf_y in ((inf_a, np.ones_like(inf_b)), (np.ones_like(inf_a), inf_b)):
+        plus = plus | meet(inf_x & (a > 0), inf_y & (bt > 0)) | meet(inf_x & (a < 0), inf_y & (bt < 0))
+        minus = minus | meet(inf_x & (a > 0), inf_y & (bt < 0)) | meet(inf_x & (a < 0), inf_y & (bt > 0))
+    result = np.where(plus, np.inf, np.where(minus, -np.inf, finite))
+    return np.where(nan | (plus & minus), np.nan, result).astype(finite.dtype)
