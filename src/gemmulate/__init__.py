@@ -4,22 +4,34 @@ Importing this package computes nothing: the layers load when they are first use
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmulate.errors import EngineUnavailable, GemmulateError, ResultOverflow
+
+if TYPE_CHECKING:
+    from gemmulate.engines import engines
+    from gemmulate.plan.matmul import matmul
+    from gemmulate.plan.plan import Plan, plan
 
 __version__ = "0.1.0"
 
 # Public name -> module that defines it. Loaded on first use, so that `import gemmulate` stays cheap.
 _LAZY: dict[str, str] = {
     "matmul": "gemmulate.plan",
-    "plan": "gemmulate.plan",
     "Plan": "gemmulate.plan",
-    "engines": "gemmulate.engines",
 }
-_SUBPACKAGES = ("formats", "encodings", "schemes", "model", "screen", "evidence", "distributed")
+_SUBPACKAGES = ("formats", "encodings", "engines", "schemes", "plan", "model", "screen", "evidence", "distributed")
 
-__all__ = ["EngineUnavailable", "GemmulateError", "ResultOverflow", "__version__"]
+__all__ = [
+    "EngineUnavailable",
+    "GemmulateError",
+    "Plan",
+    "ResultOverflow",
+    "__version__",
+    "engines",
+    "matmul",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, final
 
 import numpy as np
@@ -17,10 +18,9 @@ from gemmulate.engines.residue_system import ResidueSystem, digits_for
 def load() -> Any:
     """The extension module, or None where it was not built."""
     try:
-        from gemmulate import _native
+        return import_module("gemmulate._native")
     except ImportError:
         return None
-    return _native
 
 
 @lru_cache(maxsize=1)
