@@ -159,7 +159,9 @@ Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTabl
     for (int d = 0; d < table.digits; ++d) {
       float* out = digits.data() + d * n;
       int64_t* v = value.data();
-      if (d == 0 && is_unsigned)
+      if (d + 1 == table.digits)  // the rest, up to +2^13
+        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(v[i]);
+      else if (d == 0 && is_unsigned)
         for (int64_t i = 0; i < n; ++i) {
           const int64_t low = ((v[i] + kHalf) & kMask) - kHalf;
           out[i] = static_cast<float>(low);
@@ -197,9 +199,15 @@ Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTab
         for (int d = 0; d < table.digits; ++d) {
           const int64_t bit = int64_t{d} * kDigitBits, word = bit / 32;
           const uint64_t lo = word < x.words ? w[word] : sign, hi = word + 1 < x.words ? w[word + 1] : sign;
-          const auto raw = static_cast<int32_t>(((hi << 32 | lo) >> (bit % 32)) & ((1u << kDigitBits) - 1)) +
-                           static_cast<int32_t>(carry);
-          carry = raw >= (1 << (kDigitBits - 1));
+          const uint64_t window = (hi << 32 | lo) >> (bit % 32);
+          int32_t raw;
+          if (d + 1 == table.digits) {  // the rest with its sign, up to +2^13
+            raw = static_cast<int16_t>(window) + static_cast<int32_t>(carry);
+            carry = 0;
+          } else {
+            raw = static_cast<int32_t>(window & ((1u << kDigitBits) - 1)) + static_cast<int32_t>(carry);
+            carry = raw >= (1 << (kDigitBits - 1));
+          }
           out[d * n] = static_cast<float>(raw - static_cast<int32_t>(carry << kDigitBits));
         }
       }
