@@ -147,13 +147,22 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
     return max((ratio - 1).bit_length(), 16 + k.bit_length())
 
 
-def _cheapest(costs: list[tuple[float, int]]) -> int:
-    """The t of least cost, the larger one of equals."""
-    return max(costs, key=lambda c: (-c[0], c[1]))[1]
+@dataclass(frozen=True)
+class Bits:
+    """A number of bits t (None: the long accumulator for every element) and its cost in residue products."""
+
+    cost: float
+    t: int | None
 
 
-def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> int | None:
-    """t that balances residue products against elements left to the long accumulator; None: all of them."""
+def _cheapest(costs: list[tuple[float, int]]) -> Bits:
+    """The t of least cost, the larger one of equals; the long accumulator where that is cheaper."""
+    cost, t = max(costs, key=lambda c: (-c[0], c[1]), default=(EXACT_DOT_COST, None))
+    return Bits(cost, t) if cost < EXACT_DOT_COST else Bits(EXACT_DOT_COST, None)
+
+
+def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> Bits:
+    """t that balances residue products against elements left to the long accumulator."""
     total = float(hist.sum())
     failing = total - np.cumsum(hist)
     costs = []
@@ -162,15 +171,11 @@ def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], le
         if count is None:
             break
         costs.append((count + EXACT_DOT_COST * float(failing[t]) / total, t))
-    if not costs or min(costs)[0] >= EXACT_DOT_COST:
-        return None
     return _cheapest(costs)
 
 
-def _exact_bits(
-    engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int
-) -> int | None:
-    """t that balances residue products against elements whose rounding is expected to stay open; None: all."""
+def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int) -> Bits:
+    """t that balances residue products against elements whose rounding is expected to stay open."""
     k = a.shape[1]
     right_inner = None if inner is None else (-inner).astype(np.int32)
     bins = MAX_BITS + 56
@@ -191,8 +196,6 @@ def _exact_bits(
             break
         error = max(0.0, k * float(deeper[0][t] + deeper[1][t])) * 2.0 ** (digits - t) / typical
         costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
-    if not costs or min(costs)[0] >= EXACT_DOT_COST:
-        return None
     return _cheapest(costs)
 
 
@@ -207,7 +210,7 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
     exact_bound = _window(left, right, *exact)
     exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None
 
-    def choice(t: int | None, repair: npt.NDArray[np.int64] = _NONE) -> FloatChoice:
+    def choice(t: int | None, repair: npt.NDArray[np.int64] = _NONE, grade: Grade = grade) -> FloatChoice:
         if t is None:
             return FloatChoice(grade, left, right, inner, 0, 0, 0, None, _NONE, False)
         bits = min(t, exact[0]), min(t, exact[1])
@@ -219,7 +222,7 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
         return choice(max(exact))
     digits = 53 if a.dtype == np.float64 else 24
     if grade == "exact":
-        return choice(_exact_bits(engine, a, bt, left, right, inner, digits))
+        return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
     if grade == "fast":
         t = _fast_bits(left, right, k, digits)
         count = moduli_needed(_window(left, right, min(t, exact[0]), min(t, exact[1])))
@@ -236,12 +239,14 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
         need,
     )
     bits = _componentwise_bits(left, right, hist, 16 + k.bit_length())
-    if bits is None:
-        return choice(None)
-    if bits >= max(exact):
-        return choice(max(exact))
-    failing = int(hist[bits + 1 :].sum())
-    return choice(bits, np.argwhere(need > bits) if failing else _NONE)
+    if bits.t is None or hist[bits.t + 1 :].any():
+        # Where many elements would be repaired, correct rounding may be the cheaper way to keep the bound.
+        rounded = _exact_bits(engine, a, bt, left, right, inner, digits)
+        if rounded.cost < bits.cost:
+            return choice(rounded.t, grade="exact")
+    if bits.t is None or bits.t >= max(exact):
+        return choice(None if bits.t is None else max(exact))
+    return choice(bits.t, np.argwhere(need > bits.t) if hist[bits.t + 1 :].any() else _NONE)
 
 
 def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> None:
