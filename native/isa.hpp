@@ -59,6 +59,14 @@ struct Isa {
   // acc[w * n + i] = sum_l y[l * stride + i] M_l[w] - q_i P[w], q_i = rint(sum_l y_l / m_l): the limbs (not
   // normalised, signed) of the integer in (-P/2, P/2). n is a multiple of 8.
   void (*crt)(const int8_t* y, int64_t stride, int64_t n, const CrtTable& table, double* acc);
+  // The integers of up to four limbs that crt left, times scale[i] (a power of two that keeps every result normal),
+  // rounded to nearest even, or to odd for a later rounding to a narrower format. hard[i] is set where this cannot
+  // tell the result: too small a leading part, or (bound not null) an interval value +- bound[i] that may hold a
+  // rounding boundary. n is a multiple of 8.
+  void (*round)(const double* acc, int64_t n, int limbs, const double* scale, const double* bound, bool to_odd,
+                double* out, uint8_t* hard);
+  // The low 64 bits of those integers; returns an upper bound of their magnitude.
+  double (*low_bits)(const double* acc, int64_t n, int limbs, int64_t* out);
 };
 
 const Isa& isa_scalar();

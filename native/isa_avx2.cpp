@@ -45,7 +45,7 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 
 const Isa& isa_avx2() {
   static constexpr Isa isa{"avx2", supported,  kMr,         kNr,         igemm_i32_u8s8_2x16_avx2,
-                           reduce, digits_f64, residues_u8, residues_s8, crt};
+                           reduce, digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits};
   return isa;
 }
 

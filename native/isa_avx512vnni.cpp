@@ -55,7 +55,7 @@ bool supported() {
 
 const Isa& isa_avx512vnni() {
   static constexpr Isa isa{"avx512vnni", supported,  kMr,         kNr,         igemm_i32_u8s8_12x32_avx512vnni,
-                           reduce,       digits_f64, residues_u8, residues_s8, crt};
+                           reduce,       digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits};
   return isa;
 }
 

@@ -48,7 +48,7 @@ bool supported() {
 
 const Isa& isa_avxvnni() {
   static constexpr Isa isa{"avxvnni", supported,  kMr,         kNr,         igemm_i32_u8s8_6x16_avxvnni,
-                           reduce,    digits_f64, residues_u8, residues_s8, crt};
+                           reduce,    digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits};
   return isa;
 }
 

@@ -27,7 +27,7 @@ bool supported() { return true; }
 
 const Isa& isa_scalar() {
   static constexpr Isa isa{"scalar", supported,  kMr,         kNr,         igemm_i32_u8s8_4x8_scalar,
-                           reduce,   digits_f64, residues_u8, residues_s8, crt};
+                           reduce,   digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits};
   return isa;
 }
 

@@ -37,7 +37,8 @@ class AlignedBytes {
 
  private:
   struct Free {
-    void operator()(uint8_t* p) const { std::free(p); }
+    size_t bytes;
+    void operator()(uint8_t* p) const;
   };
   std::unique_ptr<uint8_t[], Free> data_;
   size_t size_ = 0;

@@ -87,7 +87,11 @@ inline int signed_bits(const uint64_t* w, int n) {
 }
 
 // Finishes one row of a tile from its CRT limbs.
-struct Finisher {
+class Finisher {
+ public:
+  Finisher(const Recombination& recombination, const Target& to, const Operand& a, const Operand& b)
+      : r(recombination), target(to), left(a), right(b) {}
+
   const Recombination& r;
   const Target& target;
   const Operand& left;
@@ -96,8 +100,53 @@ struct Finisher {
   int64_t zeros = 0;
   std::vector<Index> uncertain;
 
+  // The row i of a tile: columns [j0, j0 + columns) of n with padding.
   template <class Float>
   void floats(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    if (r.crt.limbs <= 4 && vector_floats<Float>(acc, n, i, j0, columns)) return;
+    scalar_floats<Float>(acc, n, i, j0, columns);
+  }
+
+  template <class Float>
+  bool vector_floats(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    scale_.resize(static_cast<size_t>(n));
+    value_.resize(static_cast<size_t>(n));
+    hard_.resize(static_cast<size_t>(n));
+    bool rounded = false;
+    for (int64_t j = 0; j < columns; ++j) {
+      const int e = r.row_exponent[i] + r.column_exponent[j0 + j];
+      // The integer lies in [1, 2^160): the result is a normal number.
+      if (e < -1022 || e > 860) return false;
+      scale_[static_cast<size_t>(j)] = exp2_exact(e);
+    }
+    std::fill(scale_.begin() + columns, scale_.end(), 0.0);
+    if (r.check) {
+      bound_.resize(static_cast<size_t>(n));
+      const double unit_i = std::ldexp(1.0, r.bits_right - 1), unit_j = std::ldexp(1.0, r.bits_left - 1);
+      const double row = left.inexact[static_cast<size_t>(i)] * unit_i;
+      for (int64_t j = 0; j < columns; ++j) {
+        bound_[static_cast<size_t>(j)] = row + right.inexact[static_cast<size_t>(j0 + j)] * unit_j;
+        rounded |= bound_[static_cast<size_t>(j)] > 0.0;
+      }
+      std::fill(bound_.begin() + columns, bound_.end(), 0.0);
+    }
+    left.isa->round(acc, n, r.crt.limbs, scale_.data(), rounded && sizeof(Float) == 8 ? bound_.data() : nullptr,
+                    sizeof(Float) == 4, value_.data(), hard_.data());
+    for (int64_t j = 0; j < columns; ++j) {
+      const auto value = static_cast<Float>(value_[static_cast<size_t>(j)]);
+      *element<Float>(target, i, j0 + j) = value;
+      zeros += value == Float{};
+    }
+    for (int64_t j = 0; j < columns; ++j)
+      if (hard_[static_cast<size_t>(j)] || (rounded && sizeof(Float) == 4)) {
+        zeros -= *element<Float>(target, i, j0 + j) == Float{};
+        scalar_floats<Float>(acc + j, n, i, j0 + j, 1);
+      }
+    return true;
+  }
+
+  template <class Float>
+  void scalar_floats(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
     for (int64_t j = 0; j < columns; ++j) {
       const int64_t e = int64_t{r.row_exponent[i]} + r.column_exponent[j0 + j];
       Float value;
@@ -118,6 +167,20 @@ struct Finisher {
   }
 
   void integers(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    if (target.kind != Out::words) {
+      low_.resize(static_cast<size_t>(n));
+      // Below 2^62 (with the rounding of the estimate) the low 64 bits are the integer.
+      if (left.isa->low_bits(acc, n, r.crt.limbs, low_.data()) < 0x1p62) {
+        int64_t ones = 0;
+        for (int64_t j = 0; j < columns; ++j) {
+          const int64_t v = low_[static_cast<size_t>(j)];
+          ones |= v ^ (v >> 63);
+          *element<int64_t>(target, i, j0 + j) = v;
+        }
+        bits = std::max(bits, bit_length(static_cast<uint64_t>(ones)) + 1);
+        return;
+      }
+    }
     if (r.crt.limbs <= 3 && target.kind != Out::words) {
       for (int64_t j = 0; j < columns; ++j) {
         const Int128 v = integer(acc + j, n);
@@ -140,6 +203,9 @@ struct Finisher {
 
  private:
   static constexpr int kWords = (kLimbBits * kMaxLimbs + 63) / 64 + 1;
+  std::vector<double> scale_, bound_, value_;
+  std::vector<uint8_t> hard_;
+  std::vector<int64_t> low_;
 
   Int128 integer(const double* acc, int64_t n) const {
     UInt128 v = 0;
@@ -191,7 +257,7 @@ Outcome multiply_residues(const Operand& left, const Operand& right, const Recom
         std::copy(y, y + cells, sums.begin());  // the residue carries the sum so far into the next part
       }
     }
-    Finisher finish{r, target, left, right};
+    Finisher finish(r, target, left, right);
     for (int64_t i = 0; i < t.rows; ++i) {
       isa.crt(residues.data() + i * t.padded_columns, cells, t.padded_columns, r.crt, acc.data());
       switch (target.kind) {
