@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+import scipy.sparse
 
 import gemmulate as gm
 from matmul.checks import assert_bits, result_or_refusal
@@ -102,6 +104,7 @@ WRONG = {
     "strings in objects": objects("3", 1),
     "None in objects": objects(None, 1),
     "arrays in objects": objects(np.ones(2), np.ones(2)),
+    "a sparse matrix": scipy.sparse.csr_array(np.eye(2)),
     "one float late among ints": np.array([[1, 2, 3, 4.5]], dtype=object),
 }
 
@@ -130,6 +133,31 @@ def test_dtypes_without_an_exact_product_yet(mm: Matmul, dtype: str) -> None:
         pytest.skip("long double is float64 on this platform")
     assert_refused(lambda: mm(x, EYE), TypeError, "a", str(x.dtype))
     assert_refused(lambda: mm(EYE, x), TypeError, "b", str(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_narrow_floats_are_exact_or_refused(mm: Matmul, dtype: Any) -> None:
+    x = np.array([[1.5, -3.0], [0.25, 2.0]], dtype=dtype)
+    got, refused = result_or_refusal(lambda: mm(x, x, accuracy="exact"), TypeError)
+    if refused is not None:
+        assert names("a", refused)
+        assert str(x.dtype) in refused
+        return
+    assert got.dtype == x.dtype
+    assert got.astype(float).tolist() == [[1.5, -10.5], [0.875, 3.25]]
+
+
+def test_other_holders_of_integers(mm: Matmul) -> None:
+    """Anything numpy.asarray takes as integers, and NumPy's own integers inside an object array."""
+
+    class Holder:
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+            return np.array([[1, 2], [3, 4]])
+
+    assert_bits(mm(Holder(), [[1], [1]]), np.array([[3], [7]]))
+    assert_bits(mm(memoryview(np.array([[1, 2]])), range(2)), np.array([2]))
+    mixed = objects(np.int64(2**62), np.uint8(255), 2**80)
+    assert_bits(mm(mixed, objects(4, 2, 1).T), int_matmul(mixed, objects(4, 2, 1).T))
 
 
 def test_ragged_lists(mm: Matmul) -> None:
