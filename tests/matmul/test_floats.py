@@ -43,6 +43,20 @@ def test_exponent_ranges(mm: Matmul, dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_largest_significands(mm: Matmul, dtype: np.dtype[Any]) -> None:
+    """Every entry just below a power of two, products of one sign: each sum is as large as its exponents allow."""
+    rng = np.random.default_rng(30)
+    full = np.nextafter(np.asarray(1, dtype), np.asarray(0, dtype))
+    for k in (1, 2, 3, 63, 64, 65, 257, 1025):
+        for spread in (0, 1, 5, 30, 60):
+            a = np.ldexp(full, -rng.integers(0, spread + 1, (3, k))).astype(dtype)
+            b = -np.ldexp(full, -rng.integers(0, spread + 1, (k, 3))).astype(dtype)
+            check(mm, a, b)
+            a[1] *= np.where(np.arange(k) % 2, 1, -1).astype(dtype)
+            check(mm, a, b)
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
 def test_one_side_wide_the_other_narrow(mm: Matmul, dtype: np.dtype[Any]) -> None:
     fmt, rng = binary(dtype), np.random.default_rng(22)
     wide = floats(rng, (6, 30), fmt.emin, fmt.emax - 10, dtype)

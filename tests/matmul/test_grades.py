@@ -227,6 +227,8 @@ def test_depths(mm: Matmul, dtype: np.dtype[Any], accuracy: str, k: int) -> None
     for right in (largest.T, -largest.T):  # every product is as large as the exponents allow
         c = mm(largest, right, accuracy=accuracy)
         (assert_normwise if accuracy == "fast" else assert_componentwise)(c, largest, right)
+        if accuracy == "exact":
+            assert_bits(c, correctly_rounded(largest, right))
 
 
 @real

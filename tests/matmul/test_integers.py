@@ -272,6 +272,24 @@ def test_sizes_at_tile_edges_in_all_three_directions(mm: Matmul) -> None:
 
 @settings(max_examples=60)
 @given(data=st.data())
+def test_small_matrices_of_any_python_ints(mm: Matmul, data: st.DataObject) -> None:
+    m, k, n = (data.draw(st.integers(0, 4)) for _ in range(3))
+    bits = data.draw(st.sampled_from([3, 31, 63, 64, 65, 200, 1500]))
+    values = st.one_of(
+        st.sampled_from([1 << bits, -(1 << bits), (1 << bits) - 1]), st.integers(-(1 << bits), 1 << bits)
+    )
+
+    def draw(rows: int, columns: int) -> Array:
+        flat = data.draw(st.lists(values, min_size=rows * columns, max_size=rows * columns))
+        return np.array([*flat, None], dtype=object)[:-1].reshape(rows, columns)
+
+    a, b = draw(m, k), draw(k, n)
+    for overflow in ("raise", "wrap", "object"):
+        assert_bits(mm(a, b, overflow=overflow), int_matmul(a, b))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
 def test_small_matrices_of_any_values(mm: Matmul, data: st.DataObject) -> None:
     left, right = (data.draw(st.sampled_from(INTEGER_DTYPES)) for _ in range(2))
     m, k, n = (data.draw(st.integers(0, 5)) for _ in range(3))

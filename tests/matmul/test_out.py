@@ -8,7 +8,7 @@ import pytest
 
 import gemmulate as gm
 from matmul.checks import assert_bits, result_or_refusal
-from matmul.inputs import LAYOUTS, floats
+from matmul.inputs import LAYOUTS, floats, integers
 from matmul.oracles import Array, correctly_rounded, int_matmul, stacked
 
 Matmul = Callable[..., Any]
@@ -119,6 +119,20 @@ def test_an_overflowing_result_leaves_out_as_it_was(mm: Matmul) -> None:
     with pytest.raises(gm.ResultOverflow):
         mm(big, np.full((40, 40), 2**40), out=out)
     assert (out == 55).all()
+
+
+@pytest.mark.parametrize("source", ["i1", "i4", "i8", "u2", "u8", "?"])
+def test_wrapping_into_out_is_numpys(mm: Matmul, source: str) -> None:
+    """Wherever NumPy writes a product into an integer out, the bits are the same."""
+    rng = np.random.default_rng(64)
+    a, b = integers(rng, (6, 40), source), integers(rng, (40, 5), source)
+    for target in ("i1", "i2", "i4", "i8", "u1", "u4", "u8"):
+        want, got = np.zeros((6, 5), dtype=target), np.zeros((6, 5), dtype=target)
+        with np.errstate(all="ignore"):
+            _, refused = result_or_refusal(lambda w=want: np.matmul(a, b, out=w), TypeError)
+        if refused is None:
+            mm(a, b, out=got, overflow="wrap")
+            assert_bits(got, want)
 
 
 def test_out_of_python_ints(mm: Matmul) -> None:
