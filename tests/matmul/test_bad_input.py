@@ -194,7 +194,7 @@ def test_integers_beside_floats_are_exact_or_refused(mm: Matmul, left: str, righ
         got, refused = result_or_refusal(lambda x=x, y=y: mm(x, y, accuracy="exact"), TypeError)
         if refused is not None:
             assert names("a", refused) or names("b", refused)
-            assert np.dtype(left).name in refused
+            assert "float" in refused
             continue
         assert got.dtype == np.result_type(a, b)
         exact = fractions.Fraction(3 * top - 4, 2)
