@@ -97,7 +97,8 @@ void exact_dots(const View& a, const View& b, const Index* index, int64_t count,
   dispatch_float(a.type, [&]<class T>(T) {
     const T* pa = static_cast<const T*>(a.data);
     const T* pb = static_cast<const T*>(b.data);
-    parallel_for((count + kChunk - 1) / kChunk, threads, poll, [&](int64_t chunk, int) {
+    const double ns = 5.0 * static_cast<double>(count) * static_cast<double>(a.depth);
+    parallel_for((count + kChunk - 1) / kChunk, useful_threads(ns, threads), poll, [&](int64_t chunk, int) {
       Superaccumulator sum;
       std::vector<T> column(static_cast<size_t>(b.depth));
       int64_t held = -1;
@@ -128,7 +129,8 @@ void fix_negative_zeros(const View& a, const View& b, const Target& target, int 
   dispatch_float(a.type, [&]<class T>(T) {
     const T* pa = static_cast<const T*>(a.data);
     const T* pb = static_cast<const T*>(b.data);
-    parallel_for(a.vectors, threads, poll, [&](int64_t i, int) {
+    const double ns = 3.0 * static_cast<double>(a.vectors) * static_cast<double>(b.vectors);
+    parallel_for(a.vectors, useful_threads(ns, threads), poll, [&](int64_t i, int) {
       T* row = static_cast<T*>(target.data) + i * target.stride_i;
       for (int64_t j = 0; j < b.vectors; ++j) {
         T& c = row[j * target.stride_j];

@@ -7,6 +7,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -43,6 +44,13 @@ struct FloatEnvironment {
   FloatEnvironment() {}
 };
 #endif
+
+// Threads that pay for work of about `ns` nanoseconds on one of them: starting and joining one costs some
+// microseconds, and much more on a busy machine.
+inline int useful_threads(double ns, int threads) {
+  constexpr double kShare = 5e4;
+  return ns < 2 * kShare ? 1 : std::min(threads, static_cast<int>(std::min(ns / kShare, 1e6)));
+}
 
 // Runs body(index, thread) for every index in [0, count), in order of index as threads become free.
 template <class Body>

@@ -57,6 +57,9 @@ struct Region {
 // body(region, thread) for each tile of the product.
 template <class Body>
 void for_tiles(const Operand& left, const Operand& right, int threads, const Poll& poll, const Body& body) {
+  // About 3 ps for a multiply-add, 3 ns to put an element together.
+  const double cells = static_cast<double>(left.vectors) * static_cast<double>(right.vectors);
+  threads = useful_threads(cells * (0.003 * static_cast<double>(left.depth) * left.planes + 3.0), threads);
   const Tiles t = make_tiles(left, right, threads);
   const auto padded = [](int64_t n, int64_t width) { return (n + width - 1) / width * width; };
   parallel_for(t.count, threads, poll, [&](int64_t index, int) {

@@ -29,7 +29,8 @@ void visit(const View& x, int64_t v0, int64_t v1, const Body& body) {
 
 template <class Body>
 void for_vectors(const View& x, int threads, const Poll& poll, const Body& body) {
-  parallel_for((x.vectors + kBlock - 1) / kBlock, threads, poll, [&](int64_t block, int) {
+  const double ns = 2.0 * static_cast<double>(x.vectors) * static_cast<double>(x.depth);
+  parallel_for((x.vectors + kBlock - 1) / kBlock, useful_threads(ns, threads), poll, [&](int64_t block, int) {
     body(block * kBlock, std::min(x.vectors, (block + 1) * kBlock));
   });
 }

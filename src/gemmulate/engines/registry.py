@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import SupportsIndex
+
 from gemmulate.engines import native
 from gemmulate.engines.base import Engine, EngineRecord
 from gemmulate.engines.native import NativeEngine
@@ -52,15 +55,27 @@ def engines() -> tuple[EngineRecord, ...]:
     return tuple(records)
 
 
+# More threads than this are taken for a mistake: OpenMP would try to start them all.
+_MAX_THREADS = 4096
+
+
+def _thread_count(threads: int | None) -> int | None:
+    if threads is None:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, SupportsIndex):
+        raise TypeError(f"threads = {threads!r} is not an integer; give a positive number or None")
+    count = operator.index(threads)
+    if not 1 <= count <= _MAX_THREADS:
+        raise ValueError(f"threads = {count} is not in 1 … {_MAX_THREADS}; give a number in it or None for the default")
+    return count
+
+
 def get_engine(name: str | None = None, threads: int | None = None) -> Engine:
     """The engine called `name` (default: native where built, else reference) on `threads` threads.
 
     Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
     """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int)):
-        raise TypeError(f"threads = {threads!r} is not an integer; give a positive number or None")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads = {threads} is not positive; give a positive number or None for the default")
+    threads = _thread_count(threads)
     best = _best_isa()
     if name is None:
         name = "reference" if best is None else "native"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from gemmulate.engines.base import Array
 Kind = Literal["integer", "object", "float"]
 
 MAX_DEPTH = (1 << 31) - 1  # 32-bit counts of rounded entries; also 2^30 additions between two carries
+
+MAX_ELEMENTS = 1 << 40  # 8 TiB of int64: beyond any machine that this runs on
 
 _ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float32 and float64"
 
@@ -119,6 +122,12 @@ def as_stack(a: Array, b: Array) -> Stack:
             f"a has shape {a.shape} and b has shape {b.shape}: the stacks {left.shape[:-2]} and "
             f"{right.shape[:-2]} do not broadcast"
         ) from None
+    count = math.prod((*batch, left.shape[-2], right.shape[-1]))
+    if count > MAX_ELEMENTS:
+        raise ValueError(
+            f"a has shape {a.shape} and b has shape {b.shape}: the product's {count} elements exceed {MAX_ELEMENTS}; "
+            "compute it in blocks"
+        )
     shape = batch
     shape += () if a.ndim == 1 else (left.shape[-2],)
     shape += () if b.ndim == 1 else (right.shape[-1],)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 from gemmulate.engines.base import Operand
@@ -34,7 +35,13 @@ def for_blocks(
 
     The smaller side is packed as a whole (or in turns of RESIDENT_BYTES), the other in panels.
     """
-    resident = max(96, RESIDENT_BYTES // max(1, bytes_per_vector) // 96 * 96)
+    needed, memory = packed_bytes(m, n, bytes_per_vector), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory // 2:
+        raise MemoryError(
+            f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.0f} GiB, "
+            f"this machine has {memory / 2**30:.0f} GiB; split k and add the products"
+        )
+    resident = _resident(bytes_per_vector)
     if m <= n:
         for rows in panels(m, resident):
             left = pack_left(rows)
@@ -47,8 +54,14 @@ def for_blocks(
                 multiply(pack_left(rows), right, rows, columns)
 
 
+def _resident(bytes_per_vector: int) -> int:
+    """Vectors of the resident side that are packed at once: whole tiles of 96."""
+    return max(96, RESIDENT_BYTES // max(1, bytes_per_vector) // 96 * 96)
+
+
 def packed_bytes(m: int, n: int, bytes_per_vector: int) -> int:
     """Packed residues that `for_blocks` holds at once, in bytes."""
-    resident = max(96, RESIDENT_BYTES // max(1, bytes_per_vector) // 96 * 96)
+    resident = _resident(bytes_per_vector)
     small, panel = (m, min(n, PANEL_COLUMNS)) if m <= n else (n, min(m, PANEL_ROWS))
-    return (min(small, resident) + panel) * bytes_per_vector
+    # Panels are padded to whole register tiles, 32 vectors at most.
+    return (max(32, min(small, resident)) + max(32, panel)) * bytes_per_vector
