@@ -26,7 +26,9 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     try:
         # A link stays a link: what it points to is replaced.
         target = Path(os.path.realpath(path, strict=False))
-        found = target.stat() if os.path.lexists(target) else None
+        found: os.stat_result | None = target.stat()
+    except FileNotFoundError:
+        found = None
     except OSError as error:
         raise MatrixFileError(f"{os.fspath(path)}: {error.strerror}") from error
     except ValueError as error:  # a null byte in the name

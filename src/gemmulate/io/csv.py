@@ -83,6 +83,6 @@ def _as_float(source: Source, part: NDArray[np.generic], minus_zero: NDArray[np.
     try:
         result = part.astype(np.float64)
     except OverflowError:
-        raise source.error(None, "mixes decimals with an integer that exceeds the range of float64")
+        raise source.error(None, "mixes decimals with an integer that exceeds the range of float64") from None
     result[minus_zero] = -0.0
     return result

@@ -83,7 +83,7 @@ def _parse_size(source: Source, number: int, line: bytes, layout: Layout, field:
     try:
         sizes = [parse_int(token) for token in tokens]
     except ValueError as error:
-        raise source.error(number, f"the size line: {error}")
+        raise source.error(number, f"the size line: {error}") from None
     if min(sizes) < 0:
         raise source.error(number, f"the size line holds a negative number: {min(sizes)}")
     if max(sizes) > _MAX_SIZE:

@@ -50,9 +50,9 @@ def read_npz(path: str | os.PathLike[str], member: str | None, *, max_bytes: int
             with archive.open(info) as stream:
                 return _read_stream(source, stream, info.file_size, name)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise source.error(None, f"is not an intact npz archive ({error})")
+        raise source.error(None, f"is not an intact npz archive ({error})") from None
     except (NotImplementedError, RuntimeError) as error:  # a compression or encryption that zipfile does not have
-        raise source.error(None, f"cannot be unpacked ({error})")
+        raise source.error(None, f"cannot be unpacked ({error})") from None
 
 
 def write_npy(stream: BinaryIO, array: NDArray[np.generic]) -> None:
@@ -90,7 +90,7 @@ def _read_stream(source: Source, stream: IO[bytes], size: int, member: str | Non
             )
     except (ValueError, SyntaxError, TypeError, tokenize.TokenError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise source.error(None, f"{what} is not a readable npy file ({reason})")
+        raise source.error(None, f"{what} is not a readable npy file ({reason})") from None
     if dtype.hasobject:
         raise source.error(None, f"{what} holds an array of Python objects: {_UNPICKLED}")
     if dtype.names is not None or dtype.subdtype is not None:

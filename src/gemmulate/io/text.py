@@ -47,9 +47,9 @@ class Source:
             try:
                 block = stream.read(_BLOCK_BYTES)
             except EOFError:
-                raise self.error(None, "the compressed file ends too early: it is truncated; fetch it again")
+                raise self.error(None, "the compressed file ends too early: it is truncated; fetch it again") from None
             except (gzip.BadGzipFile, zlib.error) as error:
-                raise self.error(None, f"is not an intact gzip file ({error})")
+                raise self.error(None, f"is not an intact gzip file ({error})") from None
             if not block:
                 break
             lines = (rest + block).split(b"\n")
