@@ -19,7 +19,7 @@ def test_version(run: Run) -> None:
 
 def test_every_command_has_help_with_examples(run: Run) -> None:
     commands = [name for name in application() if not name.startswith("-")]
-    assert {"matmul", "plan", "doctor"} <= set(commands)
+    assert {"matmul", "plan", "doctor", "demo"} <= set(commands)
     for command in commands:
         status, out, _ = run(command, "--help")
         assert status == 0

@@ -33,7 +33,7 @@ def register(app: cyclopts.App) -> None:
 
 def doctor(*, as_json: Json = False) -> None:
     """List engines (with the reason where one is missing), processor features, NumPy's BLAS, versions and threads."""
-    record = _examined()
+    record = examined()
     if as_json:
         print_json(record)
         return
@@ -64,7 +64,8 @@ def doctor(*, as_json: Json = False) -> None:
     print_table(["what", "found"], facts, title="Machine")
 
 
-def _examined() -> dict[str, Any]:
+def examined() -> dict[str, Any]:
+    """All that `doctor` finds, as JSON values."""
     import gemmulate as gm
 
     return {
@@ -82,8 +83,7 @@ def _examined() -> dict[str, Any]:
             "processor": _cpuinfo("model name") or platform.processor() or "unknown",
             "features": [flag for flag in _CPU_FLAGS if flag in (_cpuinfo("flags") or _cpuinfo("Features")).split()],
             "processors": os.cpu_count(),
-            # A container or taskset may leave fewer than the machine has.
-            "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "threads": usable_threads(),
             "memory_bytes": _memory_bytes(),
             "system": platform.platform(),
         },
@@ -95,6 +95,13 @@ def _examined() -> dict[str, Any]:
             **{name: _version(name) for name in _PACKAGES},
         },
     }
+
+
+def usable_threads() -> int:
+    """Processors that this process may use; a container or taskset may leave fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _cpuinfo(key: str) -> str:
