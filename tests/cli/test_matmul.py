@@ -132,7 +132,8 @@ BAD = [
     (("a.npy", "a.npy", "-o", "no/such/c.npy"), "does not exist; create it first"),
     (("a.npy", "a.npy", "-o", "c.hdf5"), "cannot write .hdf5 files"),
     (("a.npy", "a.npy", "-o", "c.npz"), "cannot write .npz files"),
-    (("a.npy", "a.npy", "-o", "."), "suffix"),
+    (("a.npy", "a.npy", "-o", "."), "has no suffix"),
+    (("", "a.npy"), "'': has no suffix"),
     (("a.npy", "a.npy\0"), r"a.npy\x00"),
     (("a.npy", "\x1b[31mx.npy"), r"\x1b[31mx.npy: No such file"),
 ]

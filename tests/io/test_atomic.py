@@ -68,7 +68,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         ("loop.npy", "symbolic links"),
         ("a" * 300 + ".npy", "File name too long"),
         ("c.txt", "cannot write .txt files; the suffix must be one of .npy, .mtx, .mtx.gz, .csv"),
-        ("c", "cannot write no suffix files|suffix must be"),
+        ("c", "c: has no suffix; the suffix must be one of"),
     ):
         for call in (check_output, lambda p: write_matrix(p, np.eye(2))):
             with pytest.raises(MatrixFileError, match=message):
@@ -93,6 +93,6 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(MatrixFileError, match=r"a.npy: cannot be written: No space left on device"):
         write_matrix(tmp_path / "a.npy", np.eye(2))
     assert os.listdir(tmp_path) == []

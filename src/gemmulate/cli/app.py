@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         with _terminable():
             status = application()(list(sys.argv[1:] if argv is None else argv))
-            sys.stdout.flush()
+            print(end="", flush=True)  # a full disk or a closed pipe shows now; standard output may be closed
     except KeyboardInterrupt:
         print("gemmulate: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        _fail(": ".join(str(part) for part in (error.filename, error.strerror or str(error)) if part))
     except MemoryError as error:
         _fail(f"out of memory ({error})" if str(error) else "out of memory")
     except (cyclopts.CycloptsError, GemmulateError, ArithmeticError, TypeError, ValueError) as error:

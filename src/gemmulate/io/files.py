@@ -100,27 +100,34 @@ def write_matrix(path: str | os.PathLike[str], array: NDArray[np.generic]) -> No
     name = os.fspath(path)
     suffix = _suffix(name, WRITABLE, "write")
     _check_holds(name, suffix, array)
-    with write_atomically(name) as stream:
-        if suffix == ".npy":
-            from gemmulate.io.npy import write_npy
+    try:
+        with write_atomically(name) as stream:
+            _write(stream, suffix, array)
+    except OSError as error:  # a full disk, most often
+        raise MatrixFileError(f"{name}: cannot be written: {error.strerror or error}") from error
 
-            write_npy(stream, array)
-        elif suffix == ".csv":
-            from gemmulate.io.csv import write_csv
 
-            write_csv(stream, array)
-        elif suffix == ".mtx":
-            from gemmulate.io.matrix_market_writer import write_matrix_market
+def _write(stream: BinaryIO, suffix: str, array: NDArray[np.generic]) -> None:
+    if suffix == ".npy":
+        from gemmulate.io.npy import write_npy
 
-            write_matrix_market(stream, array)
-        else:
-            import gzip
+        write_npy(stream, array)
+    elif suffix == ".csv":
+        from gemmulate.io.csv import write_csv
 
-            from gemmulate.io.matrix_market_writer import write_matrix_market
+        write_csv(stream, array)
+    elif suffix == ".mtx":
+        from gemmulate.io.matrix_market_writer import write_matrix_market
 
-            # No name and no time in the header: the same matrix gives the same bytes.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed:
-                write_matrix_market(cast(BinaryIO, packed), array)
+        write_matrix_market(stream, array)
+    else:
+        import gzip
+
+        from gemmulate.io.matrix_market_writer import write_matrix_market
+
+        # No name and no time in the header: the same matrix gives the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed:
+            write_matrix_market(cast(BinaryIO, packed), array)
 
 
 def _split_member(name: str) -> tuple[str, str | None]:
@@ -135,8 +142,9 @@ def _suffix(name: str, known: tuple[str, ...], verb: str) -> str:
     for suffix in sorted(known, key=len, reverse=True):
         if lower.endswith(suffix):
             return suffix
-    found = "".join(Path(name).suffixes[-2:]) or "no suffix"
-    raise MatrixFileError(f"{name}: cannot {verb} {found} files; the suffix must be one of {', '.join(known)}")
+    found = Path(name).suffix
+    problem = f"cannot {verb} {found} files" if found else "has no suffix"
+    raise MatrixFileError(f"{name or repr(name)}: {problem}; the suffix must be one of {', '.join(known)}")
 
 
 def _check_content(file: str, suffix: str) -> None:
