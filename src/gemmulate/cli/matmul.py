@@ -22,10 +22,12 @@ _EXAMPLES = examples(
     ),
     ("gemmulate matmul A.mtx.gz B.mtx.gz -o C.mtx --accuracy exact", "every element correctly rounded"),
     ("gemmulate matmul A.csv B.csv -o C.csv --overflow object", "integers of any size"),
-    ("gemmulate matmul p.npz:left p.npz:right -o C.npy --modulus 65537", "two members of one archive, exact residues"),
+    ("gemmulate matmul pair.npz:left pair.npz:right -o C.npy", "two members of one archive"),
     ("gemmulate matmul A.npy B.npy --json", "nothing written: shapes, seconds and a SHA-256 of the result's elements"),
 )
 
+# Spelled out: the types of gemmulate.plan would load NumPy for `--help`.
+Accuracy = Literal["fast", "fp64", "fp32", "exact"]
 Overflow = Literal["raise", "wrap", "object"]
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
 MaxGib = Annotated[
@@ -45,7 +47,7 @@ def matmul(
     /,
     *,
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
-    accuracy: str = "fp64",
+    accuracy: Accuracy = "fp64",
     overflow: Overflow = "raise",
     modulus: int | None = None,
     engine: str | None = None,
@@ -63,11 +65,11 @@ def matmul(
         a: Left matrix file.
         b: Right matrix file.
         output: File to write; without it the result is printed, shortened if it is large.
-        accuracy: For floats: fast (normwise bound), fp64 (componentwise, as good as a conventional product), exact
-            (correctly rounded).
+        accuracy: For floats: fast (normwise bound), fp64 or fp32 (componentwise, as good as a conventional product in
+            the inputs' precision), exact (correctly rounded).
         overflow: For integers that do not fit the result's dtype: raise an error, wrap like NumPy, or object (Python
             ints).
-        modulus: Residues modulo this number, 2 to 2^63, instead of the integer product.
+        modulus: Residues modulo this number instead of the integer product; not available yet.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
         threads: Threads to use; all available ones if not given. The result's bits do not depend on it.
     """
@@ -127,14 +129,10 @@ def read_pair(a: str, b: str, max_gib: float) -> "tuple[NDArray[np.generic], NDA
 @contextlib.contextmanager
 def reporting_product() -> Iterator[None]:
     """Show a progress bar for the product in the block, on a terminal only."""
-    with progress("multiplying") as report:
-        try:
-            from gemmulate.engines.progress import reporting
-        except ImportError:
-            yield
-            return
-        with reporting(report):
-            yield
+    from gemmulate.engines.progress import reporting
+
+    with progress("multiplying") as report, reporting(report):
+        yield
 
 
 def _described(path: str, array: "NDArray[np.generic]") -> dict[str, Any]:

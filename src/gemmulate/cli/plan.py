@@ -2,7 +2,7 @@
 
 import cyclopts
 
-from gemmulate.cli.matmul import Json, MaxGib, Overflow, read_pair
+from gemmulate.cli.matmul import Accuracy, Json, MaxGib, Overflow, read_pair
 from gemmulate.cli.output import examples
 
 _EXAMPLES = examples(
@@ -21,7 +21,7 @@ def plan(
     b: str,
     /,
     *,
-    accuracy: str = "fp64",
+    accuracy: Accuracy = "fp64",
     overflow: Overflow = "raise",
     engine: str | None = None,
     max_gib: MaxGib = 4.0,
@@ -32,7 +32,7 @@ def plan(
     Args:
         a: Left matrix file: .npy, .npz (FILE.npz:MEMBER), .mtx, .mtx.gz, .csv or .csv.gz.
         b: Right matrix file.
-        accuracy: For floats: fast, fp64 or exact.
+        accuracy: For floats: fast, fp64 (fp32 likewise) or exact.
         overflow: For integers that do not fit the result's dtype: raise, wrap or object.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
     """

@@ -39,6 +39,8 @@ def show(record: Machine) -> None:
     blas = record.blas
     kernel = f", kernel {blas['kernel']}" if "kernel" in blas else ""
     print(f"{record.processor}, {record.threads} threads; NumPy with {blas['name']} {blas['version']}{kernel}")
-    print(f"engines: {', '.join(record.engines)}; why others are missing: gemmulate doctor")
+    print(f"engines: {', '.join(record.engines)}")
+    if record.missing:
+        print(f"missing: {', '.join(record.missing)}; gemmulate doctor says why")
     if record.slowed_by:
         print(f"NOTE {', '.join(record.slowed_by)} is set and slows NumPy's float products; unset it to compare speed")

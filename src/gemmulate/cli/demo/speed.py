@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 TITLE = "Measuring speed"
 _SEED = 20261129
 _ROUNDS = 5
-# No further round begins after this, so that a slow peer gets fewer runs and the demo still ends.
-_BUDGET_S = 6.0
+# A competitor that has run for this long runs no more, so that a slow one gets fewer runs and the demo still ends.
+_BUDGET_S = 4.0
 
 
 class Contest(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Contest(msgspec.Struct, frozen=True):
     job: str
     n: int
     median_s: dict[str, float]
-    runs: int
+    runs: dict[str, int]
     same: bool
     """Whether gemmulate's result equals the peer's where both are exact, else whether it keeps its bound."""
     remark: str
@@ -90,7 +90,7 @@ def _wrapping(job: str, operands: "tuple[Matrix, Matrix]", remark: str) -> Conte
     return Contest(job, len(a), medians, runs, same, remark)
 
 
-def _floats(job: str, a: "Matrix", b: "Matrix", accuracy: str, remark: str) -> Contest:
+def _floats(job: str, a: "Matrix", b: "Matrix", accuracy: Literal["fp64", "exact"], remark: str) -> Contest:
     import numpy as np
 
     import gemmulate as gm
@@ -118,24 +118,22 @@ def _flint(a: "Matrix", b: "Matrix") -> dict[str, Callable[[], Any]]:
     return {"FLINT": lambda: left * right}
 
 
-def _contest(calls: dict[str, Callable[[], Any]]) -> tuple[dict[str, float], int, dict[str, Any]]:
-    """Medians of interleaved runs, so that a disturbance meets all competitors; the first runs only warm up."""
-    results = {}
-    first_s = {}
-    for name, call in calls.items():
-        start = time.perf_counter()
-        results[name] = call()
-        first_s[name] = time.perf_counter() - start
+def _contest(calls: dict[str, Callable[[], Any]]) -> tuple[dict[str, float], dict[str, int], dict[str, Any]]:
+    """Medians of interleaved runs, so that a disturbance meets all competitors, with their counts and results.
+
+    The first run of each warms up; it counts only for a competitor too slow to run again.
+    """
+    results: dict[str, Any] = {}
     times: dict[str, list[float]] = {name: [] for name in calls}
-    start = time.perf_counter()
-    # A round that cannot end within the budget is not begun; the first runs stand in.
-    while len(times["gemmulate"]) < _ROUNDS and time.perf_counter() - start + sum(first_s.values()) <= _BUDGET_S:
+    for _ in range(1 + _ROUNDS):
         for name, call in calls.items():
-            begun = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begun)
-    runs = len(times["gemmulate"])
-    return {name: statistics.median(found or [first_s[name]]) for name, found in times.items()}, max(runs, 1), results
+            if sum(times[name]) < _BUDGET_S:
+                start = time.perf_counter()
+                results[name] = call()
+                times[name].append(time.perf_counter() - start)
+    counted = {name: found[1:] or found for name, found in times.items()}
+    medians = {name: statistics.median(found) for name, found in counted.items()}
+    return medians, {name: len(found) for name, found in counted.items()}, results
 
 
 def show(record: list[Contest]) -> None:
@@ -151,7 +149,7 @@ def show(record: list[Contest]) -> None:
                 f"{contest.median_s['NumPy'] * 1e3:,.1f} ms",
                 _ratio(contest.median_s["NumPy"] / ours),
                 _ratio(contest.median_s["FLINT"] / ours) if "FLINT" in contest.median_s else "–",
-                str(contest.runs),
+                "/".join(map(str, contest.runs.values())),
                 contest.remark if contest.same else "RESULTS DISAGREE",
             ]
         )

@@ -73,16 +73,15 @@ def show(record: list[Power]) -> None:
     rows = [
         [
             f"A^{power.steps // 2} · A^{power.steps // 2} = A^{power.steps}",
-            f"{power.largest:,}",
+            _short(power.largest),
             f"{power.numpy_wrong:,} of {power.entries:,}" if power.numpy_wrong else "none",
             f"{power.numpy_smallest:,}",
-            "error" if power.error else "int64",
-            "exact" if power.exact else "WRONG",
+            ("error, then " if power.error else "") + ("exact" if power.exact else "WRONG"),
         ]
         for power in record
     ]
     print_table(
-        ["product", "largest count", "NumPy wrong", "NumPy's smallest", "gemmulate", "as object"],
+        ["product", "largest count", "NumPy wrong", "NumPy's smallest count", "gemmulate"],
         rows,
         title="1. Integers: walks in Zachary's karate club (34 people, 78 friendships); NumPy overflows silently",
         right=[1, 2, 3],
@@ -90,3 +89,8 @@ def show(record: list[Power]) -> None:
     error = next((power.error for power in record if power.error), None)
     if error:
         print(f"the error: {error}")
+
+
+def _short(count: int) -> str:
+    digits = str(count)
+    return f"{count:,}" if len(digits) <= 20 else f"{digits[:6]}…{digits[-6:]} ({len(digits)} digits)"
