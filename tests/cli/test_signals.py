@@ -1,6 +1,9 @@
-"""Contract: a signal while a result is written leaves the folder as it was, and a status that shells know."""
+"""Contract: signals and terminals. A signal leaves the folder as it was, and a status that shells know; a progress bar
+shows on a terminal and nowhere else.
+"""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -9,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from gemmulate.data import path_of
 
 _COMMAND = "import sys; from gemmulate.cli import main; main(sys.argv[1:])"
 
@@ -55,3 +60,56 @@ def test_full_standard_output() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "gemmulate: No space left on device\n"
+
+
+def _on_terminal(*arguments: str, interrupt_at: bytes | None = None) -> tuple[int, bytes]:
+    """Run the command on a terminal of its own; interrupt it when the given bytes have appeared."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, *arguments],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(its)
+    output = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # the terminal's last user is gone
+            break
+        if not chunk:
+            break
+        output += chunk
+        if interrupt_at is not None and interrupt_at in output:
+            process.send_signal(signal.SIGINT)
+            interrupt_at = None
+    os.close(ours)
+    return process.wait(timeout=60), output
+
+
+def test_ctrl_c_during_a_long_product(tmp_path: Path) -> None:
+    matrix, target = str(path_of("bcsstk13")), tmp_path / "c.npy"
+    start = time.monotonic()
+    status, output = _on_terminal(
+        "matmul", matrix, matrix, "-o", str(target), "--accuracy", "exact", interrupt_at=b"multiplying"
+    )
+    assert status == 130
+    assert b"gemmulate: interrupted" in output
+    assert b"Traceback" not in output
+    assert os.listdir(tmp_path) == []
+    assert time.monotonic() - start < 60
+
+
+def test_a_progress_bar_on_a_terminal_only(tmp_path: Path) -> None:
+    matrix, target = str(path_of("west0067")), str(tmp_path / "c.npy")
+    status, output = _on_terminal("matmul", matrix, matrix, "-o", target)
+    assert status == 0
+    assert b"multiplying" in output
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, "matmul", matrix, matrix, "-o", target], capture_output=True, check=True
+    )
+    assert b"multiplying" not in done.stdout + done.stderr
+    assert done.stderr == b""

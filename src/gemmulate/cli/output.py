@@ -115,29 +115,24 @@ def dimensions(shape: Sequence[int]) -> str:
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on standard error while the block runs, if that is a terminal; a function to report (done, total).
 
-    Until the first report the bar only shows that work goes on.
+    Until the first report the bar only shows that work goes on. A count that falls begins another phase.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    fields = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    last, phase = 0, 1
+
+    def report(done: int, total: int) -> None:
+        nonlocal last, phase
+        phase += done < last
+        last = done
+        bar.update(task, completed=done, total=total, description=what if phase == 1 else f"{what}, phase {phase}")
+
+    fields = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     # transient: a finished bar leaves the terminal as it was.
     with Progress(*fields, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield report
