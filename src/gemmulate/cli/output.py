@@ -81,9 +81,9 @@ def print_table(
         from rich import box
         from rich.table import Table
 
-        table = Table(
-            title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-        )
+        if title:
+            out.print(title, style="bold", soft_wrap=True)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for index, name in enumerate(columns):
             table.add_column(name, justify="right" if index in right else "left", overflow="fold")
         for row in rows:

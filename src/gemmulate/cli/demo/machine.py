@@ -19,6 +19,13 @@ class Machine(msgspec.Struct, frozen=True):
     """Environment variables that hold NumPy's BLAS back."""
 
 
+def has_native_core() -> bool:
+    """Whether the C++ core runs here; without it the demo takes smaller matrices."""
+    import gemmulate as gm
+
+    return any(engine.name == "native" and engine.available for engine in gm.engines())
+
+
 def measure() -> Machine:
     """Look at the machine."""
     from gemmulate.cli.doctor import examined
@@ -42,5 +49,7 @@ def show(record: Machine) -> None:
     print(f"engines: {', '.join(record.engines)}")
     if record.missing:
         print(f"missing: {', '.join(record.missing)}; gemmulate doctor says why")
+    if "native" in record.missing:
+        print("NOTE without its native core gemmulate is as exact and much slower; the matrices below are smaller ones")
     if record.slowed_by:
         print(f"NOTE {', '.join(record.slowed_by)} is set and slows NumPy's float products; unset it to compare speed")
