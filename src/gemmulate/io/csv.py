@@ -6,7 +6,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmulate.io.text import Source, dense_rows, float_array, int_array, is_number, token_of
+from gemmulate.io.text import Source, dense_rows, float_array, int_array, is_number, tokens_of
 
 _SEPARATORS = (b",", b";", b"\t")
 _BOM = b"\xef\xbb\xbf"  # what spreadsheets put before UTF-8
@@ -75,7 +75,7 @@ def write_csv(stream: BinaryIO, array: NDArray[np.generic]) -> None:
     Reading it again gives the same values bit for bit (as float64, int64 or Python ints).
     """
     for row in dense_rows(array):
-        stream.write(b",".join(map(token_of, row.tolist())) + b"\n")
+        stream.write((",".join(tokens_of(row.tolist())) + "\n").encode())
 
 
 def _as_float(source: Source, part: NDArray[np.generic], minus_zero: NDArray[np.intp]) -> NDArray[np.generic]:

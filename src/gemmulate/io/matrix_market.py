@@ -5,7 +5,8 @@ Source: R. F. Boisvert, R. Pozo, K. A. Remington, The Matrix Market Exchange For
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -17,8 +18,7 @@ from gemmulate.io.text import Lines, Source, float_array, int_array, shown
 # Values on a line, after the two indices that `coordinate` has.
 _VALUES = {"real": 1, "integer": 1, "complex": 2, "pattern": 0}
 
-_Rows = tuple[NDArray[np.int64], list[list[bytes]]]
-_Columns = tuple[NDArray[np.int64], list[tuple[bytes, ...]]]
+_Columns = tuple[NDArray[np.int64], Sequence[Sequence[bytes]]]
 
 
 def read_matrix_market(path: str | os.PathLike[str], *, max_bytes: int) -> NDArray[np.generic]:
@@ -43,50 +43,53 @@ def read_matrix_market(path: str | os.PathLike[str], *, max_bytes: int) -> NDArr
                 f"declares {header.rows}×{header.columns} elements, {dense:.3g} bytes as dense, above the limit of "
                 f"{max_bytes:.3g}; raise max_bytes (--max-gib) if that is meant",
             )
-        body = _body(source, rest, blocks)
         if header.layout == "array":
-            return _read_array(source, header, body)
-        return _read_coordinate(source, header, body)
+            return _read_array(source, header, rest, blocks)
+        return _read_coordinate(source, header, rest, blocks)
 
 
-def _body(source: Source, rest: Lines, blocks: Iterator[Lines]) -> Iterator[_Rows]:
-    """Tokens of the lines that hold data, with their line numbers; blank lines and comments are passed over."""
-    for first, lines in _chain(rest, blocks):
-        numbers = np.arange(first, first + len(lines))
-        rows = [line.split() for line in lines]
-        kept = [bool(row) and not row[0].startswith(b"%") for row in rows]
-        if not all(kept):
-            numbers = numbers[np.array(kept, dtype=bool)]
-            rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
-        if rows:
-            yield numbers, rows
-
-
-def _chain(rest: Lines, blocks: Iterator[Lines]) -> Iterator[Lines]:
-    yield rest
-    yield from blocks
-
-
-def _columns(source: Source, body: Iterator[_Rows], width: int, stored: int, what: str) -> Iterator[_Columns]:
-    """The body's columns, after checking each line's width and the declared count of lines."""
+def _columns(
+    source: Source, rest: Lines, blocks: Iterator[Lines], width: int, stored: int, what: str
+) -> Iterator[_Columns]:
+    """The body's columns with their line numbers, after checking each line's width and the declared count of lines."""
     count, last = 0, 0
-    for numbers, rows in body:
-        if count + len(rows) > stored:
-            raise source.error(
-                int(numbers[stored - count]), f"one entry more than the {stored} that the size line declares"
-            )
-        if set(map(len, rows)) != {width}:
-            index = next(index for index, row in enumerate(rows) if len(row) != width)
-            raise source.error(int(numbers[index]), f"holds {len(rows[index])} numbers where {what} has {width}")
-        count, last = count + len(rows), int(numbers[-1])
-        yield numbers, list(zip(*rows, strict=True))
+    for first, lines in chain([rest], blocks):
+        numbers, columns = _split(source, first, lines, width, what)
+        if not numbers.size:
+            continue
+        if count + numbers.size > stored:
+            line = int(numbers[stored - count])
+            raise source.error(line, f"one entry more than the {stored} that the size line declares")
+        count, last = count + numbers.size, int(numbers[-1])
+        yield numbers, columns
     if count < stored:
-        place = last or None
-        raise source.error(place, f"the file ends after {count} of the {stored} entries that its size line declares")
+        raise source.error(
+            last or None, f"the file ends after {count} of the {stored} entries that its size line declares"
+        )
+
+
+def _split(source: Source, first: int, lines: list[bytes], width: int, what: str) -> _Columns:
+    """The columns of the lines that hold data; blank lines and comments are passed over."""
+    numbers = np.arange(first, first + len(lines))
+    if width == 1:
+        # One number a line and nothing else: no need to take lines apart.
+        tokens = list(map(bytes.strip, lines))
+        joined = b"".join(tokens)
+        if all(tokens) and len(joined.split()) == 1 and b"%" not in joined:
+            return numbers, [tokens]
+    rows = [line.split() for line in lines]
+    kept = [bool(row) and not row[0].startswith(b"%") for row in rows]
+    if not all(kept):
+        numbers = numbers[np.array(kept, dtype=bool)]
+        rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
+    if not set(map(len, rows)) <= {width}:
+        index = next(index for index, row in enumerate(rows) if len(row) != width)
+        raise source.error(int(numbers[index]), f"holds {len(rows[index])} numbers where {what} has {width}")
+    return numbers, list(zip(*rows, strict=True))
 
 
 def _values(
-    source: Source, field: Field, numbers: NDArray[np.int64], columns: list[tuple[bytes, ...]]
+    source: Source, field: Field, numbers: NDArray[np.int64], columns: Sequence[Sequence[bytes]]
 ) -> NDArray[np.generic]:
     if field == "pattern":
         return np.ones(len(numbers), dtype=np.int64)
@@ -123,11 +126,11 @@ def _widened(values: NDArray[np.generic], symmetry: Symmetry) -> NDArray[np.gene
     return values
 
 
-def _read_array(source: Source, header: Header, body: Iterator[_Rows]) -> NDArray[np.generic]:
+def _read_array(source: Source, header: Header, rest: Lines, blocks: Iterator[Lines]) -> NDArray[np.generic]:
     width = _VALUES[header.field]
     lines: list[NDArray[np.int64]] = []
     parts: list[NDArray[np.generic]] = []
-    for numbers, columns in _columns(source, body, width, header.stored, f"an array {header.field} file"):
+    for numbers, columns in _columns(source, rest, blocks, width, header.stored, f"an array {header.field} file"):
         parts.append(_values(source, header.field, numbers, columns))
         lines.append(numbers)
     values = _widened(_joined(parts, header.field), header.symmetry)
@@ -144,12 +147,12 @@ def _read_array(source: Source, header: Header, body: Iterator[_Rows]) -> NDArra
     return result
 
 
-def _read_coordinate(source: Source, header: Header, body: Iterator[_Rows]) -> NDArray[np.generic]:
+def _read_coordinate(source: Source, header: Header, rest: Lines, blocks: Iterator[Lines]) -> NDArray[np.generic]:
     width = 2 + _VALUES[header.field]
     lines: list[NDArray[np.int64]] = []
     places: list[NDArray[np.int64]] = []
     parts: list[NDArray[np.generic]] = []
-    for numbers, columns in _columns(source, body, width, header.stored, f"a coordinate {header.field} file"):
+    for numbers, columns in _columns(source, rest, blocks, width, header.stored, f"a coordinate {header.field} file"):
         row = _indices(source, numbers, columns[0], header.rows, "row")
         column = _indices(source, numbers, columns[1], header.columns, "column")
         _check_triangle(source, numbers, row, column, header.symmetry)
@@ -172,7 +175,7 @@ def _read_coordinate(source: Source, header: Header, body: Iterator[_Rows]) -> N
 
 
 def _indices(
-    source: Source, numbers: NDArray[np.int64], tokens: tuple[bytes, ...], size: int, what: str
+    source: Source, numbers: NDArray[np.int64], tokens: Sequence[bytes], size: int, what: str
 ) -> NDArray[np.int64]:
     values = int_array(source, numbers, tokens)
     wrong = np.flatnonzero((values < 1) | (values > size))  # type: ignore[operator]  # int64 or Python ints

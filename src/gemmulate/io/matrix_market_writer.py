@@ -5,7 +5,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmulate.io.text import dense_rows, token_of
+from gemmulate.io.text import dense_rows, tokens_of
 
 # Three numbers to a stored entry against one: coordinate is the shorter file below a third.
 _COORDINATE_BELOW = 1 / 3
@@ -27,15 +27,13 @@ def write_matrix_market(stream: BinaryIO, array: NDArray[np.generic]) -> None:
         stream.write(f"%%MatrixMarket matrix coordinate {field} general\n{rows} {columns} {count}\n".encode())
         for column in range(columns):
             where = np.flatnonzero(stored[:, column])
-            values = matrix[where, column].tolist()
-            lines = (
-                b"%d %d %b\n" % (i + 1, column + 1, _entry(v)) for i, v in zip(where.tolist(), values, strict=True)
-            )
-            stream.write(b"".join(lines))
+            entries = _entries(matrix[where, column])
+            lines = (f"{i} {column + 1} {entry}\n" for i, entry in zip((where + 1).tolist(), entries, strict=True))
+            stream.write("".join(lines).encode())
     else:
         stream.write(f"%%MatrixMarket matrix array {field} general\n{rows} {columns}\n".encode())
         for column in range(columns):
-            stream.write(b"".join(_entry(value) + b"\n" for value in matrix[:, column].tolist()))
+            stream.write("".join(f"{entry}\n" for entry in _entries(matrix[:, column])).encode())
 
 
 def _stored(matrix: NDArray[np.generic]) -> NDArray[np.bool_]:
@@ -48,7 +46,8 @@ def _stored(matrix: NDArray[np.generic]) -> NDArray[np.bool_]:
     return stored.astype(np.bool_)
 
 
-def _entry(value: complex) -> bytes:
-    if isinstance(value, complex):
-        return token_of(value.real) + b" " + token_of(value.imag)
-    return token_of(value)
+def _entries(column: NDArray[np.generic]) -> list[str]:
+    if column.dtype.kind != "c":
+        return tokens_of(column.tolist())
+    parts = cast("NDArray[np.complex128]", column)
+    return list(map(" ".join, zip(tokens_of(parts.real.tolist()), tokens_of(parts.imag.tolist()), strict=True)))

@@ -181,16 +181,16 @@ def dense_rows(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return array.reshape((-1, 1)) if array.ndim < 2 else array
 
 
-def token_of(value: float) -> bytes:
-    """The shortest decimal that reads back as the same int or float.
+def tokens_of(values: Sequence[float]) -> list[str]:
+    """The shortest decimals that read back as the same ints or floats.
 
     Raises:
         MatrixFileError: an integer of more digits than Python converts.
     """
     try:
-        return repr(value).encode("ascii")
+        return list(map(repr, values))
     except ValueError:
-        bits = int(value).bit_length()
+        bits = max(int(value).bit_length() for value in values)
         raise MatrixFileError(
             f"an integer of {bits} bits is too long to write: Python converts {sys.get_int_max_str_digits()} digits at "
             "most; set PYTHONINTMAXSTRDIGITS=0 in the environment to lift the limit"

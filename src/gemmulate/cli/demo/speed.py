@@ -163,4 +163,4 @@ def show(record: list[Contest]) -> None:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:,.2f}×" if value < 10 else f"{value:,.0f}×"
+    return f"{value:.2g}×" if value < 0.1 else f"{value:.2f}×" if value < 10 else f"{value:,.0f}×"
