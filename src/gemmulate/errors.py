@@ -20,5 +20,5 @@ class EngineUnavailable(GemmulateError, RuntimeError):
     """The engine asked for cannot run here; the message says why."""
 
 
-class MatrixFileError(GemmulateError, ValueError):
-    """A matrix file cannot be read or written; the message names the file, the line if there is one, and the rule."""
+class FileError(GemmulateError, ValueError):
+    """A file cannot be read or written; the message names the file, the line if there is one, and the rule."""

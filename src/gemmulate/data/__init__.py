@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 
 NAMES = ("bcsstk13", "cryg2500", "karate", "lp_afiro", "olm1000", "west0067", "zenios")
 
@@ -12,12 +12,12 @@ def path_of(name: str) -> Path:
     """The Matrix Market file of one of `NAMES`.
 
     Raises:
-        MatrixFileError: no matrix of that name comes with the package.
+        FileError: no matrix of that name comes with the package.
 
     >>> path_of("karate").name
     'karate.mtx.gz'
     """
     if name not in NAMES:
-        raise MatrixFileError(f"no matrix {name!r} comes with gemmulate; it has {', '.join(NAMES)}")
+        raise FileError(f"no matrix {name!r} comes with gemmulate; it has {', '.join(NAMES)}")
     # A wheel is always unpacked on disk, and an editable install reads the source tree.
     return Path(str(files(__name__).joinpath(f"{name}.mtx.gz")))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
@@ -17,11 +17,11 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     Meant to be called before long work, so that hours of computing do not end in "permission denied".
 
     Raises:
-        MatrixFileError: `path` is a directory or a device, its folder is missing, or it may not be written.
+        FileError: `path` is a directory or a device, its folder is missing, or it may not be written.
 
     >>> check_target("/no/such/folder/c.npy")
     Traceback (most recent call last):
-    gemmulate.errors.MatrixFileError: /no/such/folder/c.npy: the folder /no/such/folder does not exist; create it first
+    gemmulate.errors.FileError: /no/such/folder/c.npy: the folder /no/such/folder does not exist; create it first
     """
     try:
         # A link stays a link: what it points to is replaced.
@@ -30,22 +30,22 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     except FileNotFoundError:
         found = None
     except OSError as error:
-        raise MatrixFileError(f"{os.fspath(path)}: {error.strerror}") from error
+        raise FileError(f"{os.fspath(path)}: {error.strerror}") from error
     except ValueError as error:  # a null byte in the name
-        raise MatrixFileError(f"{os.fspath(path)!r}: {error}") from error
+        raise FileError(f"{os.fspath(path)!r}: {error}") from error
     folder = target.parent
     if found is not None and stat.S_ISDIR(found.st_mode):
-        raise MatrixFileError(f"{os.fspath(path)}: is a directory; name a file in it")
+        raise FileError(f"{os.fspath(path)}: is a directory; name a file in it")
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise MatrixFileError(f"{os.fspath(path)}: is not a regular file; results are written to regular files only")
+        raise FileError(f"{os.fspath(path)}: is not a regular file; results are written to regular files only")
     if not folder.is_dir():
         reason = "is not a directory" if folder.exists() else "does not exist; create it first"
-        raise MatrixFileError(f"{os.fspath(path)}: the folder {folder} {reason}")
+        raise FileError(f"{os.fspath(path)}: the folder {folder} {reason}")
     # Renaming would replace even a file that its owner made read-only.
     if found is not None and not os.access(target, os.W_OK):
-        raise MatrixFileError(f"{os.fspath(path)}: is write-protected")
+        raise FileError(f"{os.fspath(path)}: is write-protected")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MatrixFileError(f"{os.fspath(path)}: the folder {folder} may not be written")
+        raise FileError(f"{os.fspath(path)}: the folder {folder} may not be written")
     return target
 
 
@@ -57,7 +57,7 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     replaced are kept; until then readers see the old file.
 
     Raises:
-        MatrixFileError: as `check_target`.
+        FileError: as `check_target`.
 
     >>> with write_atomically("/tmp/gemmulate-doctest.txt") as file:
     ...     _ = file.write(b"whole")
@@ -70,7 +70,10 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     beside = target.parent / f".gemmulate-{secrets.token_hex(8)}.tmp"
     try:
         # os.open, not mkstemp: a new file gets the mode that the umask grants, like any other.
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError as error:  # a read-only file system, which permission bits do not show
+            raise FileError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()

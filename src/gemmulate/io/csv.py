@@ -20,7 +20,7 @@ def read_csv(path: str | os.PathLike[str], *, max_bytes: int) -> NDArray[np.gene
     rounded. Blank lines and lines that begin with # are passed over.
 
     Raises:
-        MatrixFileError: a row with another number of values, a value that is no number, an empty file, or more than
+        FileError: a row with another number of values, a value that is no number, an empty file, or more than
             `max_bytes` bytes as an array.
     """
     source = Source(path)

@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 from gemmulate.io.atomic import check_target, write_atomically
 
 READABLE = (".npy", ".npz", ".mtx", ".mtx.gz", ".csv", ".csv.gz")
@@ -37,7 +37,7 @@ def read_matrix(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BY
 
     Raises:
         FileNotFoundError: there is no such file.
-        MatrixFileError: not a matrix, with the line and the rule.
+        FileError: not a matrix, with the line and the rule.
 
     >>> from gemmulate.data import path_of
     >>> read_matrix(path_of("karate")).shape
@@ -47,9 +47,7 @@ def read_matrix(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BY
     file, member = _split_member(name)
     suffix = _suffix(file, READABLE, "read")
     if os.path.exists(file) and not os.path.isfile(file):  # reading a pipe twice would wait for ever
-        raise MatrixFileError(
-            f"{file}: is a {'directory' if os.path.isdir(file) else 'device or pipe'}, not a matrix file"
-        )
+        raise FileError(f"{file}: is a {'directory' if os.path.isdir(file) else 'device or pipe'}, not a matrix file")
     _check_content(file, suffix)
     try:
         match suffix:
@@ -70,14 +68,14 @@ def read_matrix(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BY
 
                 return read_csv(file, max_bytes=max_bytes)
     except MemoryError:
-        raise MatrixFileError(f"{name}: does not fit into this machine's memory") from None
+        raise FileError(f"{name}: does not fit into this machine's memory") from None
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
     """The file that `write_matrix` would replace or create; raises as it would, before any work is done.
 
     Raises:
-        MatrixFileError: a suffix that is not written, or a place that cannot be written.
+        FileError: a suffix that is not written, or a place that cannot be written.
     """
     _suffix(os.fspath(path), WRITABLE, "write")
     return check_target(path)
@@ -90,7 +88,7 @@ def write_matrix(path: str | os.PathLike[str], array: NDArray[np.generic]) -> No
     text only, since npy would have to pickle them.
 
     Raises:
-        MatrixFileError: a format that cannot hold the array, or a place that cannot be written.
+        FileError: a format that cannot hold the array, or a place that cannot be written.
 
     >>> write_matrix("/tmp/gemmulate-doctest.mtx", np.array([[2**70, 1]], dtype=object))
     >>> read_matrix("/tmp/gemmulate-doctest.mtx").tolist()
@@ -104,7 +102,7 @@ def write_matrix(path: str | os.PathLike[str], array: NDArray[np.generic]) -> No
         with write_atomically(name) as stream:
             _write(stream, suffix, array)
     except OSError as error:  # a full disk, most often
-        raise MatrixFileError(f"{name}: cannot be written: {error.strerror or error}") from error
+        raise FileError(f"{name}: cannot be written: {error.strerror or error}") from error
 
 
 def _write(stream: BinaryIO, suffix: str, array: NDArray[np.generic]) -> None:
@@ -144,7 +142,7 @@ def _suffix(name: str, known: tuple[str, ...], verb: str) -> str:
             return suffix
     found = Path(name).suffix
     problem = f"cannot {verb} {found} files" if found else "has no suffix"
-    raise MatrixFileError(f"{name or repr(name)}: {problem}; the suffix must be one of {', '.join(known)}")
+    raise FileError(f"{name or repr(name)}: {problem}; the suffix must be one of {', '.join(known)}")
 
 
 def _check_content(file: str, suffix: str) -> None:
@@ -152,29 +150,27 @@ def _check_content(file: str, suffix: str) -> None:
     with open(file, "rb") as stream:
         start = stream.read(16)
     if not start:
-        raise MatrixFileError(f"{file}: the file is empty")
+        raise FileError(f"{file}: the file is empty")
     gzipped = suffix.endswith(".gz")
     for magic, actual in _MAGIC:
         if start.startswith(magic) and actual != suffix and not (gzipped and actual == ".mtx.gz"):
             shown = "gzip" if actual == ".mtx.gz" else actual[1:]
-            raise MatrixFileError(f"{file}: is named {suffix} but holds {shown} data; rename it to end in {actual}")
+            raise FileError(f"{file}: is named {suffix} but holds {shown} data; rename it to end in {actual}")
 
 
 def _check_holds(name: str, suffix: str, array: NDArray[np.generic]) -> None:
     kind = array.dtype.kind
     if suffix == ".npy":
         if kind == "O":
-            raise MatrixFileError(f"{name}: npy cannot hold Python ints without pickling; write .mtx or .csv instead")
+            raise FileError(f"{name}: npy cannot hold Python ints without pickling; write .mtx or .csv instead")
         return
     if array.ndim > 2:
-        raise MatrixFileError(
-            f"{name}: {suffix} holds matrices, not a stack of shape {array.shape}; write .npy instead"
-        )
+        raise FileError(f"{name}: {suffix} holds matrices, not a stack of shape {array.shape}; write .npy instead")
     if suffix == ".csv" and array.size == 0:
-        raise MatrixFileError(f"{name}: csv cannot hold the empty shape {array.shape}; write .mtx or .npy instead")
+        raise FileError(f"{name}: csv cannot hold the empty shape {array.shape}; write .mtx or .npy instead")
     if kind == "O" and not all(type(value) is int for value in array.ravel().tolist()):
-        raise MatrixFileError(f"{name}: an object array can be written only if every element is a Python int")
+        raise FileError(f"{name}: an object array can be written only if every element is a Python int")
     if kind not in "biufcO" or (suffix == ".csv" and kind == "c"):
-        raise MatrixFileError(f"{name}: {suffix} cannot hold {array.dtype}; write .npy instead")
+        raise FileError(f"{name}: {suffix} cannot hold {array.dtype}; write .npy instead")
     if kind in "fc" and array.dtype.itemsize > (16 if kind == "c" else 8):
-        raise MatrixFileError(f"{name}: {suffix} holds float64 at most, not {array.dtype}; write .npy instead")
+        raise FileError(f"{name}: {suffix} holds float64 at most, not {array.dtype}; write .npy instead")

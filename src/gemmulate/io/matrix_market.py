@@ -28,7 +28,7 @@ def read_matrix_market(path: str | os.PathLike[str], *, max_bytes: int) -> NDArr
     Python ints when one value does not fit. Decimal values are rounded to nearest, ties to even.
 
     Raises:
-        MatrixFileError: whatever departs from the format, with its line; an entry given twice (the format does not
+        FileError: whatever departs from the format, with its line; an entry given twice (the format does not
             say whether to add or to replace); a dense matrix of more than `max_bytes` bytes.
     """
     source = Source(path)

@@ -39,7 +39,7 @@ def read_header(source: Source, blocks: Iterator[Lines]) -> tuple[Header, Lines]
     """The declarations of a file and the lines of their block that come after them.
 
     Raises:
-        MatrixFileError: a header or size line that the format does not have, or none.
+        FileError: a header or size line that the format does not have, or none.
     """
     banner: tuple[Layout, Field, Symmetry] | None = None
     number = 0

@@ -21,7 +21,7 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[np.generic]:
     """The array of an npy file.
 
     Raises:
-        MatrixFileError: not an npy file, truncated, or an object or structured array.
+        FileError: not an npy file, truncated, or an object or structured array.
     """
     source = Source(path)
     with open(path, "rb") as stream:
@@ -32,7 +32,7 @@ def read_npz(path: str | os.PathLike[str], member: str | None, *, max_bytes: int
     """One member of an npz archive: the named one, or the only one.
 
     Raises:
-        MatrixFileError: not an npz archive, several members and none named, no such member, a member that unpacks to
+        FileError: not an npz archive, several members and none named, no such member, a member that unpacks to
             more than `max_bytes`, or whatever `read_npy` refuses.
     """
     source = Source(path)

@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 
 # Large enough that per-block costs vanish, small enough that a block's tokens stay in tens of megabytes.
 _BLOCK_BYTES = 1 << 20
@@ -29,10 +29,10 @@ class Source:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
 
-    def error(self, line: int | None, message: str) -> MatrixFileError:
+    def error(self, line: int | None, message: str) -> FileError:
         """The error to raise: it names the file, and the line if there is one."""
         place = self.name if line is None else f"{self.name}:{line}"
-        return MatrixFileError(f"{place}: {message}")
+        return FileError(f"{place}: {message}")
 
     def open(self) -> BinaryIO:
         """The file's bytes, decompressed when its name ends in .gz."""
@@ -185,13 +185,13 @@ def tokens_of(values: Sequence[float]) -> list[str]:
     """The shortest decimals that read back as the same ints or floats.
 
     Raises:
-        MatrixFileError: an integer of more digits than Python converts.
+        FileError: an integer of more digits than Python converts.
     """
     try:
         return list(map(repr, values))
     except ValueError:
         bits = max(int(value).bit_length() for value in values)
-        raise MatrixFileError(
+        raise FileError(
             f"an integer of {bits} bits is too long to write: Python converts {sys.get_int_max_str_digits()} digits at "
             "most; set PYTHONINTMAXSTRDIGITS=0 in the environment to lift the limit"
         ) from None

@@ -4,13 +4,16 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from conftest import Run
 
 import gemmulate
 from gemmulate.cli.app import application
 from gemmulate.cli.output import prepare_streams, print_table
+
+Run = Callable[..., Any]
 
 
 def test_version(run: Run) -> None:

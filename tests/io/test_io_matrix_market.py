@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmulate.data import NAMES, path_of
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 from gemmulate.io import read_matrix, write_matrix
 
 
@@ -164,7 +164,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
 def test_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(MatrixFileError, match=message) as caught:
+    with pytest.raises(FileError, match=message) as caught:
         _read(tmp_path, text)
     assert "\n" not in str(caught.value)
 
@@ -172,7 +172,7 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
 def test_a_bound_can_be_raised_or_lowered(tmp_path: Path) -> None:
     path = _file(tmp_path, HEAD + "100 100 1\n1 1 1.0\n")
     assert read_matrix(path, max_bytes=80_000).shape == (100, 100)
-    with pytest.raises(MatrixFileError, match="above the limit"):
+    with pytest.raises(FileError, match="above the limit"):
         read_matrix(path, max_bytes=79_999)
 
 
@@ -181,7 +181,7 @@ def test_errors_far_into_a_file_have_their_line(tmp_path: Path) -> None:
     n = 300_000
     body = [f"{i} 1 1.25" for i in range(1, n + 1)]
     body[n - 10] = "7 1 oops"
-    with pytest.raises(MatrixFileError, match=f":{n - 10 + 3}: 'oops'"):
+    with pytest.raises(FileError, match=f":{n - 10 + 3}: 'oops'"):
         _read(tmp_path, HEAD + f"{n} 1 {n}\n" + "\n".join(body))
 
 
@@ -189,13 +189,13 @@ def test_gzip_truncated_and_corrupt(tmp_path: Path) -> None:
     packed = path_of("bcsstk13").read_bytes()
     path = tmp_path / "a.mtx.gz"
     path.write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(MatrixFileError, match="truncated"):
+    with pytest.raises(FileError, match="truncated"):
         read_matrix(path)
     path.write_bytes(packed[:5000] + bytes(200) + packed[5200:])
-    with pytest.raises(MatrixFileError, match=r"not an intact gzip file|a.mtx.gz:"):
+    with pytest.raises(FileError, match=r"not an intact gzip file|a.mtx.gz:"):
         read_matrix(path)
     path.write_bytes(packed[:-8] + bytes(8))  # wrong checksum
-    with pytest.raises(MatrixFileError, match="not an intact gzip file"):
+    with pytest.raises(FileError, match="not an intact gzip file"):
         read_matrix(path)
 
 
@@ -229,6 +229,6 @@ def test_written_files_read_back_bit_for_bit(tmp_path: Path, suffix: str, densit
 def test_vectors_are_columns_and_stacks_are_refused(tmp_path: Path) -> None:
     write_matrix(tmp_path / "v.mtx", np.array([1.5, 2.5]))
     assert read_matrix(tmp_path / "v.mtx").tolist() == [[1.5], [2.5]]
-    with pytest.raises(MatrixFileError, match=r"not a stack of shape \(2, 2, 2\); write .npy instead"):
+    with pytest.raises(FileError, match=r"not a stack of shape \(2, 2, 2\); write .npy instead"):
         write_matrix(tmp_path / "s.mtx", np.zeros((2, 2, 2)))
     assert not (tmp_path / "s.mtx").exists()

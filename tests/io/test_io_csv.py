@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 from gemmulate.io import read_matrix, write_matrix
 
 READ = [
@@ -61,7 +61,7 @@ REFUSED = [
 def test_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(MatrixFileError, match=message):
+    with pytest.raises(FileError, match=message):
         read_matrix(path)
 
 
@@ -101,7 +101,7 @@ def test_written_files_read_back_bit_for_bit(tmp_path: Path, array: np.ndarray) 
 
 def test_more_than_the_bound_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2\n" * 100)
-    with pytest.raises(MatrixFileError, match=r"more than 1.6e[+]03 bytes") as caught:
+    with pytest.raises(FileError, match=r"more than 1.6e[+]03 bytes") as caught:
         read_matrix(tmp_path / "a.csv", max_bytes=1599)
     assert "--max-gib" in str(caught.value)
     assert read_matrix(tmp_path / "a.csv", max_bytes=1600).shape == (100, 2)
@@ -114,6 +114,6 @@ def test_what_csv_cannot_hold(tmp_path: Path) -> None:
         (np.array([["a"]]), "cannot hold <U1"),
         (np.array([[1.5, 2]], dtype=object), "only if every element is a Python int"),
     ):
-        with pytest.raises(MatrixFileError, match=message):
+        with pytest.raises(FileError, match=message):
             write_matrix(tmp_path / "a.csv", array)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 from gemmulate.io import read_matrix, write_matrix
 
 
@@ -55,12 +55,12 @@ def test_members(tmp_path: Path) -> None:
     np.savez(path, left=np.eye(2), right=np.ones(3))
     assert read_matrix(f"{path}:left").tolist() == np.eye(2).tolist()
     assert read_matrix(f"{path}:right.npy").tolist() == [1, 1, 1]
-    with pytest.raises(MatrixFileError, match=r"has 2 members; name one as .*p\.npz:MEMBER out of left, right"):
+    with pytest.raises(FileError, match=r"has 2 members; name one as .*p\.npz:MEMBER out of left, right"):
         read_matrix(path)
-    with pytest.raises(MatrixFileError, match="no member 'middle'; it has left, right"):
+    with pytest.raises(FileError, match="no member 'middle'; it has left, right"):
         read_matrix(f"{path}:middle")
     np.savez(path)
-    with pytest.raises(MatrixFileError, match="the archive is empty"):
+    with pytest.raises(FileError, match="the archive is empty"):
         read_matrix(path)
 
 
@@ -70,7 +70,7 @@ def test_never_unpickles(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", bomb=bomb)
     (tmp_path / "raw.npy").write_bytes(pickle.dumps(_Bomb()))
     for name, message in (("a.npy", "never loaded"), ("a.npz", "never loaded"), ("raw.npy", "not a readable npy")):
-        with pytest.raises(MatrixFileError, match=message):
+        with pytest.raises(FileError, match=message):
             read_matrix(tmp_path / name)
     assert not Path("/tmp/gemmulate-was-unpickled").exists()
 
@@ -100,7 +100,7 @@ BROKEN = [
 def test_broken_files_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(data)
-    with pytest.raises(MatrixFileError, match=message) as caught:
+    with pytest.raises(FileError, match=message) as caught:
         read_matrix(path)
     assert "\n" not in str(caught.value)
 
@@ -111,11 +111,11 @@ def test_broken_archives_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for data in (whole[:1000], whole[:100] + bytes(300) + whole[400:], b"PK\x03\x04" + bytes(100)):
         path.write_bytes(data)
-        with pytest.raises(MatrixFileError, match="not an intact npz archive"):
+        with pytest.raises(FileError, match="not an intact npz archive"):
             read_matrix(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("note.txt", "hello")
-    with pytest.raises(MatrixFileError, match=r"the member 'note.txt' is not a readable npy"):
+    with pytest.raises(FileError, match=r"the member 'note.txt' is not a readable npy"):
         read_matrix(path)
 
 
@@ -123,12 +123,12 @@ def test_archives_that_unpack_beyond_the_bound_are_refused(tmp_path: Path) -> No
     path = tmp_path / "a.npz"
     np.savez_compressed(path, a=np.zeros((1000, 1000)))
     assert path.stat().st_size < 20_000
-    with pytest.raises(MatrixFileError, match=r"unpacks to 8e[+]06 bytes, above the limit"):
+    with pytest.raises(FileError, match=r"unpacks to 8e[+]06 bytes, above the limit"):
         read_matrix(path, max_bytes=1 << 20)
 
 
 def test_python_ints_do_not_go_to_npy(tmp_path: Path) -> None:
-    with pytest.raises(MatrixFileError, match=r"without pickling; write .mtx or .csv instead"):
+    with pytest.raises(FileError, match=r"without pickling; write .mtx or .csv instead"):
         write_matrix(tmp_path / "a.npy", np.array([[2**80]], dtype=object))
     assert list(tmp_path.iterdir()) == []
 
@@ -138,5 +138,5 @@ def test_a_name_does_not_hide_another_format(tmp_path: Path) -> None:
     np.save(buffer, np.eye(2))
     for suffix in (".mtx", ".csv", ".npz", ".mtx.gz"):
         (tmp_path / f"a{suffix}").write_bytes(buffer.getvalue())
-        with pytest.raises(MatrixFileError, match=f"is named {suffix} but holds npy data"):
+        with pytest.raises(FileError, match=f"is named {suffix} but holds npy data"):
             read_matrix(tmp_path / f"a{suffix}")

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Run
 
 from gemmulate.data import path_of
 from gemmulate.io import read_matrix
+
+Run = Callable[..., Any]
 
 
 @pytest.fixture

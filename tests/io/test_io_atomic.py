@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmulate.errors import MatrixFileError
+from gemmulate.errors import FileError
 from gemmulate.io import check_output, write_atomically, write_matrix
 
 
@@ -71,7 +71,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         ("c", "c: has no suffix; the suffix must be one of"),
     ):
         for call in (check_output, lambda p: write_matrix(p, np.eye(2))):
-            with pytest.raises(MatrixFileError, match=message):
+            with pytest.raises(FileError, match=message):
                 call(tmp_path / name)
 
 
@@ -83,7 +83,7 @@ def test_protected_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denie
     path = tmp_path / "a.npy"
     write_matrix(path, np.eye(1))
     monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path / denied)
-    with pytest.raises(MatrixFileError, match=message):
+    with pytest.raises(FileError, match=message):
         write_matrix(path, np.eye(2))
     assert np.load(path).shape == (1, 1)
 
@@ -93,6 +93,6 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(MatrixFileError, match=r"a.npy: cannot be written: No space left on device"):
+    with pytest.raises(FileError, match=r"a.npy: cannot be written: No space left on device"):
         write_matrix(tmp_path / "a.npy", np.eye(2))
     assert os.listdir(tmp_path) == []
