@@ -20,7 +20,18 @@ _LAZY: dict[str, str] = {
     "matmul": "gemmulate.plan",
     "Plan": "gemmulate.plan",
 }
-_SUBPACKAGES = ("formats", "encodings", "engines", "schemes", "plan", "model", "screen", "evidence", "distributed")
+_SUBPACKAGES = (
+    "formats",
+    "encodings",
+    "engines",
+    "schemes",
+    "plan",
+    "model",
+    "screen",
+    "evidence",
+    "distributed",
+    "io",
+)
 
 __all__ = [
     "EngineUnavailable",

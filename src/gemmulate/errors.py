@@ -18,3 +18,7 @@ class ResultOverflow(GemmulateError, OverflowError):
 
 class EngineUnavailable(GemmulateError, RuntimeError):
     """The engine asked for cannot run here; the message says why."""
+
+
+class FileError(GemmulateError, ValueError):
+    """A file cannot be read or written; the message names the file, the line if there is one, and the rule."""

@@ -6,7 +6,6 @@ The oracle multiplies the sparse entries as Python integers and, for sampled ele
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import flint
@@ -15,18 +14,17 @@ import pytest
 import scipy.io
 
 import gemmulate as gm
+from gemmulate.data import path_of
 from matmul.checks import assert_bits, assert_componentwise, sample
 from matmul.conftest import require
 from matmul.oracles import Array, binary, correctly_rounded, int_matmul, round_scaled, split_float
 
 Matmul = Callable[..., Any]
-FOLDERS = [Path(gm.__file__).parent / "data", Path(__file__).parents[1] / "data"]
 
 
 @cache
 def matrix(name: str) -> Array:
-    path = next(p for folder in FOLDERS if (p := folder / f"{name}.mtx.gz").exists())
-    dense = np.ascontiguousarray(scipy.io.mmread(path).toarray())
+    dense = np.ascontiguousarray(scipy.io.mmread(path_of(name)).toarray())
     dense.flags.writeable = False
     return dense
 
