@@ -89,36 +89,70 @@ bool all_negative_zero(const T* x, int64_t sx, const T* y, int64_t sy, int64_t k
   return k > 0;
 }
 
+// Vectors side by side along k, and a bit for each finite nonzero entry: an element of a sparse product meets few.
+template <class T>
+class Vectors {
+ public:
+  Vectors(const View& x, int threads, const Poll& poll)
+      : depth_(x.depth), words_((x.depth + 63) / 64), stride_(x.stride_v), data_(static_cast<const T*>(x.data)) {
+    if (x.stride_k != 1) {
+      copy_.resize(static_cast<size_t>(x.vectors * x.depth));
+      stride_ = x.depth;
+    }
+    mask_.assign(static_cast<size_t>(x.vectors * words_), 0);
+    const double ns = 2.0 * static_cast<double>(x.vectors) * static_cast<double>(x.depth);
+    parallel_for((x.vectors + 63) / 64, useful_threads(ns, threads), poll, [&](int64_t block, int) {
+      const int64_t v0 = block * 64, v1 = std::min(x.vectors, v0 + 64);
+      if (x.stride_k != 1)
+        for (int64_t p = 0; p < x.depth; ++p)
+          for (int64_t v = v0; v < v1; ++v)
+            copy_[static_cast<size_t>(v * x.depth + p)] = data_[v * x.stride_v + p * x.stride_k];
+      for (int64_t v = v0; v < v1; ++v)
+        for (int64_t p = 0; p < x.depth; ++p) {
+          const T value = vector(v)[p];
+          mask_[static_cast<size_t>(v * words_ + p / 64)] |=
+              static_cast<uint64_t>(value != T{} && std::isfinite(value)) << (p % 64);
+        }
+    });
+  }
+
+  const T* vector(int64_t v) const { return (copy_.empty() ? data_ : copy_.data()) + v * stride_; }
+  const uint64_t* mask(int64_t v) const { return mask_.data() + v * words_; }
+  int64_t words() const { return words_; }
+
+ private:
+  int64_t depth_, words_, stride_;
+  const T* data_;
+  std::vector<T> copy_;
+  std::vector<uint64_t> mask_;
+};
+
 }  // namespace
 
 void exact_dots(const View& a, const View& b, const Index* index, int64_t count, const Target& target, int threads,
                 const Poll& poll) {
-  constexpr int64_t kChunk = 16;
+  constexpr int64_t kChunk = 64;
+  if (count == 0) return;
   dispatch_float(a.type, [&]<class T>(T) {
-    const T* pa = static_cast<const T*>(a.data);
-    const T* pb = static_cast<const T*>(b.data);
+    const Vectors<T> rows(a, threads, poll), columns(b, threads, poll);
     const double ns = 5.0 * static_cast<double>(count) * static_cast<double>(a.depth);
     parallel_for((count + kChunk - 1) / kChunk, useful_threads(ns, threads), poll, [&](int64_t chunk, int) {
       Superaccumulator sum;
-      std::vector<T> column(static_cast<size_t>(b.depth));
-      int64_t held = -1;
       for (int64_t e = chunk * kChunk; e < std::min(count, (chunk + 1) * kChunk); ++e) {
         const auto [i, j] = index[e];
-        const T* x = pa + i * a.stride_v;
-        if (held != j) {
-          for (int64_t p = 0; p < b.depth; ++p) column[static_cast<size_t>(p)] = pb[j * b.stride_v + p * b.stride_k];
-          held = j;
-        }
-        sum.clear();
-        for (int64_t p = 0; p < a.depth; ++p) {
-          const T u = x[p * a.stride_k], v = column[static_cast<size_t>(p)];
-          if (u == T{} || v == T{} || !std::isfinite(u) || !std::isfinite(v)) continue;
-          const Decoded du = decode(static_cast<double>(u)), dv = decode(static_cast<double>(v));
-          sum.add(du.mantissa, dv.mantissa, du.exponent, dv.exponent, du.negative != dv.negative);
-        }
-        T value = sum.round<T>();
-        if (value == T{} && !std::signbit(value) && all_negative_zero(x, a.stride_k, column.data(), 1, a.depth))
-          value = -T{};
+        const T *x = rows.vector(i), *y = columns.vector(j);
+        const uint64_t *mx = rows.mask(i), *my = columns.mask(j);
+        bool empty = true;
+        for (int64_t w = 0; w < rows.words(); ++w)
+          for (uint64_t common = mx[w] & my[w]; common; common &= common - 1) {
+            if (empty) sum.clear();
+            empty = false;
+            const int64_t p = 64 * w + std::countr_zero(common);
+            const Decoded u = decode(static_cast<double>(x[p])), v = decode(static_cast<double>(y[p]));
+            sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
+          }
+        T value = empty ? T{} : sum.round<T>();
+        if (empty && all_negative_zero(x, 1, y, 1, a.depth)) value = -T{};
         static_cast<T*>(target.data)[i * target.stride_i + j * target.stride_j] = value;
       }
     });
