@@ -343,6 +343,18 @@ NB_MODULE(_native, m) {
   }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
 
+  m.def("multiply_modular", [](const Operand& left, const Operand& right, const Crt& crt, uint64_t modulus,
+                               MutableMatrix out, int threads, nb::object progress) {
+    match(left, right);
+    require(static_cast<int64_t>(crt.inverse.size()) == left.planes, "the operands' moduli and the CRT's differ");
+    require(modulus >= 2 && modulus <= uint64_t{1} << 63, "the modulus lies in [2, 2^63]");
+    Target t = make_target(out, Out::mod, left.vectors, right.vectors);
+    t.modulus = modulus;
+    const Recombination r{crt.table(), crt.modulus};
+    run(progress, [&](const Poll& poll) { return multiply_residues(left, right, r, t, threads, poll); });
+  }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"),
+     nb::arg("progress").none());
+
   m.def("multiply_words", [](const Operand& left, const Operand& right, const Crt& crt,
                              nb::ndarray<uint64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> out, int threads,
                              nb::object progress) {
@@ -357,13 +369,16 @@ NB_MODULE(_native, m) {
   }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
 
-  m.def("multiply_direct", [](const Operand& left, const Operand& right, MutableMatrix out, int threads,
-                              nb::object progress) {
+  m.def("multiply_direct", [](const Operand& left, const Operand& right, uint64_t modulus, MutableMatrix out,
+                              int threads, nb::object progress) {
     match(left, right);
     require(!left.sums.empty() || left.vectors == 0, "the operands were not packed as one plane of bytes");
-    const Target t = make_target(out, integer_kind(out), left.vectors, right.vectors);
+    require(modulus == 0 || (modulus >= 2 && modulus <= uint64_t{1} << 63), "the modulus lies in [2, 2^63]");
+    Target t = make_target(out, modulus ? Out::mod : integer_kind(out), left.vectors, right.vectors);
+    t.modulus = modulus;
     return run(progress, [&](const Poll& poll) { return multiply_direct(left, right, t, threads, poll); }).bits;
-  }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("left"), nb::arg("right"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"),
+     nb::arg("progress").none());
 
   m.def("assess", [](const Operand& left, const Operand& right, Vector<uint64_t> sum_left,
                      Vector<uint64_t> sum_right, double budget,

@@ -169,6 +169,29 @@ class Finisher {
     }
   }
 
+  void modular(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    const uint64_t p = target.modulus;
+    if (power_.empty())
+      for (uint64_t c = 1 % p; static_cast<int>(power_.size()) < r.crt.limbs;
+           c = static_cast<uint64_t>((static_cast<UInt128>(c) << kLimbBits) % p))
+        power_.push_back(c);
+    for (int64_t j = 0; j < columns; ++j) {
+      // sum_w digit_w (2^(40 w) mod p): below 10 2^41 p in magnitude, so that its high word is below p.
+      Int128 sum = 0;
+      int64_t carry = 0;
+      for (int w = 0; w < r.crt.limbs; ++w) {
+        const int64_t t = static_cast<int64_t>(acc[w * n + j]) + carry;
+        const bool last = w + 1 == r.crt.limbs;
+        const int64_t digit = last ? t : t & ((int64_t{1} << kLimbBits) - 1);
+        carry = t >> kLimbBits;
+        sum += static_cast<Int128>(digit) * power_[static_cast<size_t>(w)];
+      }
+      if (sum < 0) sum += static_cast<Int128>(p) << 45;
+      *element<int64_t>(target, i, j0 + j) =
+          static_cast<int64_t>(remainder(static_cast<UInt128>(sum), p));
+    }
+  }
+
   void integers(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
     if (target.kind != Out::words) {
       low_.resize(static_cast<size_t>(n));
@@ -209,6 +232,18 @@ class Finisher {
   std::vector<double> scale_, bound_, value_;
   std::vector<uint8_t> hard_;
   std::vector<int64_t> low_;
+  std::vector<uint64_t> power_;  // 2^(40 w) mod p
+
+  // x mod p where x < 2^64 p: one division instruction instead of a library call.
+  static uint64_t remainder(UInt128 x, uint64_t p) {
+#ifdef GEMMULATE_X86
+    uint64_t quotient, rest;
+    asm("divq %4" : "=a"(quotient), "=d"(rest) : "0"(static_cast<uint64_t>(x)), "1"(static_cast<uint64_t>(x >> 64)), "r"(p) : "cc");
+    return rest;
+#else
+    return static_cast<uint64_t>(x % p);
+#endif
+  }
 
   Int128 integer(const double* acc, int64_t n) const {
     UInt128 v = 0;
@@ -266,6 +301,7 @@ Outcome multiply_residues(const Operand& left, const Operand& right, const Recom
       switch (target.kind) {
         case Out::f64: finish.floats<double>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::f32: finish.floats<float>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        case Out::mod: finish.modular(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         default: finish.integers(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns);
       }
     }
@@ -320,6 +356,11 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
           const Int128 v = finish(t.i0 + i, t.j0 + j, sum);
           bits = std::max(bits, signed_bits(v));
           value = static_cast<int64_t>(v);
+        }
+        if (target.kind == Out::mod) {
+          const auto p = static_cast<Int128>(target.modulus);
+          const Int128 rest = (small ? static_cast<Int128>(value) : finish(t.i0 + i, t.j0 + j, sum)) % p;
+          value = static_cast<int64_t>(rest < 0 ? rest + p : rest);
         }
         if (target.kind == Out::i32)
           *element<int32_t>(target, t.i0 + i, t.j0 + j) = static_cast<int32_t>(value);

@@ -8,13 +8,14 @@
 
 namespace gemmulate {
 
-enum class Out { f64, f32, i64, u64, wrap, words, i32 };
+enum class Out { f64, f32, i64, u64, words, i32, mod };
 
 struct Target {
   Out kind;
   void* data;                // element (i, j) at i * stride_i + j * stride_j
   int64_t stride_i, stride_j;  // in elements (words: in elements of `words` words)
   int words = 1;
+  uint64_t modulus = 0;  // mod: results in [0, modulus) as int64, 2 <= modulus <= 2^63
 };
 
 struct Index {
@@ -41,7 +42,7 @@ struct Outcome {
 Outcome multiply_residues(const Operand& left, const Operand& right, const Recombination& r, const Target& target,
                           int threads, const Poll& poll);
 
-// One plane with zero points: exact integers. Kinds i32, i64, u64, wrap.
+// One plane with zero points: exact integers. Kinds i32, i64, u64, mod.
 Outcome multiply_direct(const Operand& left, const Operand& right, const Target& target, int threads,
                         const Poll& poll);
 

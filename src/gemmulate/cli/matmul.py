@@ -69,7 +69,7 @@ def matmul(
             the inputs' precision), exact (correctly rounded).
         overflow: For integers that do not fit the result's dtype: raise an error, wrap like NumPy, or object (Python
             ints).
-        modulus: Residues modulo this number instead of the integer product; not available yet.
+        modulus: Residues in [0, p) instead of the integer product, p in 2 … 2^63.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
         threads: Threads to use; all available ones if not given. The result's bits do not depend on it.
     """

@@ -133,8 +133,15 @@ class Engine(ABC):
         """Write two's complement results to `out` (m, n, words); return the largest bit length, sign included."""
 
     @abstractmethod
-    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
-        """Product of two `pack_direct` operands to int64, uint64 or int32; return as `multiply_integers`."""
+    def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
+        """Write the results mod `modulus` (2 … 2^63), in [0, modulus), to `out` (int64)."""
+
+    @abstractmethod
+    def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
+        """Product of two `pack_direct` operands to int64, uint64 or int32; return as `multiply_integers`.
+
+        With a modulus, results in [0, modulus) to int64.
+        """
 
     @abstractmethod
     def assess(

@@ -124,8 +124,11 @@ class NativeEngine(Engine):
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         return int(self._core.multiply_words(left, right, _crt(system), out, self._threads, progress.current()))
 
-    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
-        return int(self._core.multiply_direct(left, right, out, self._threads, progress.current()))
+    def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
+        self._core.multiply_modular(left, right, _crt(system), modulus, out, self._threads, progress.current())
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
+        return int(self._core.multiply_direct(left, right, modulus or 0, out, self._threads, progress.current()))
 
     def assess(
         self,

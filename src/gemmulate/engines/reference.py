@@ -194,7 +194,10 @@ class ReferenceEngine(Engine):
             out[:, :, w] = (exact >> 64 * w & mask).astype(np.uint64)
         return _largest_bits(exact)
 
-    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
+    def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
+        out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
         a, b = _as_planes(left), _as_planes(right)
         depth = a.planes.shape[2]
         if depth > _MAX_DEPTH:
@@ -202,7 +205,8 @@ class ReferenceEngine(Engine):
         sums = (a.planes[0] @ b.planes[0].T).astype(np.int64).astype(object)
         sums += a.zero_point * b.planes[0].sum(axis=1).astype(np.int64).astype(object)[None, :]
         sums += b.zero_point * a.planes[0].sum(axis=1).astype(np.int64).astype(object)[:, None]
-        return _store(sums + a.zero_point * b.zero_point * depth, out)
+        exact = sums + a.zero_point * b.zero_point * depth
+        return _store(exact if modulus is None else exact % modulus, out)
 
     def assess(
         self,

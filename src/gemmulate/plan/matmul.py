@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
-from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.schemes.floats import Grade, choose_floats, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
@@ -18,6 +19,7 @@ from gemmulate.schemes.integers import (
     multiply_objects,
     multiply_to_words,
 )
+from gemmulate.schemes.modular import as_modulus, multiply_modular
 
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
 Overflow = Literal["raise", "wrap", "object"]
@@ -46,10 +48,14 @@ def matmul(
     not fit: "raise" (ResultOverflow), "wrap" (NumPy's dtype and bits; bool gives the logical product) or "object"
     (always Python ints).
 
+    `modulus=p` gives the integer product's residues in [0, p) as int64, for any p in 2 … 2^63 and integers of any
+    size and sign; `overflow` then has no effect.
+
     Floats (float32, float64) by `accuracy`, with u = 2^-53 (float32: 2^-24):
     "fast": |C − AB| ≤ 2u k max|row i of a| max|column j of b|;
     "fp64" (or "fp32", the same grade): |C − AB| ≤ k u |A||B| for every element, proven for the data at hand;
     "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754).
+    complex64 and complex128 likewise, for the real and the imaginary part as dot products of depth 2k each.
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
@@ -64,6 +70,9 @@ def matmul(
     >>> gm.matmul(a, a, overflow="object")
     array([[1208925819614629174706173, -1099511627781],
            [3298534883343, 22]], dtype=object)
+    >>> gm.matmul(a, a, modulus=10**18 + 9)
+    array([[819614629163825848, 999998900488372228],
+           [     3298534883343,                 22]])
     >>> gm.matmul([[0.1, 0.2, -0.3]], [[1.0], [1.0], [1.0]], accuracy="exact")
     array([[2.77555756e-17]])
     """
@@ -71,8 +80,12 @@ def matmul(
     left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
     stack = as_stack(left, right)
     runner = get_engine(engine, threads)
-    if kind == "float":
+    if modulus is not None:
+        result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
+    elif kind == "float":
         result = _float_stack(runner, stack, grade, out)
+    elif kind == "complex":
+        result = _complex_stack(runner, stack, grade, out)
     elif kind == "object":
         result = _object_stack(runner, stack, out)
     else:
@@ -87,7 +100,7 @@ def check_options(accuracy: str, modulus: int | None, overflow: str) -> Grade:
     if not isinstance(accuracy, str) or accuracy not in _GRADES:
         raise ValueError(f"accuracy = {accuracy!r} is unknown; choose one of {', '.join(_GRADES)}")
     if modulus is not None:
-        raise ValueError(f"modulus = {modulus!r}: products modulo p are not available yet; reduce the exact product")
+        as_modulus(modulus)
     if not isinstance(overflow, str) or overflow not in get_args(Overflow):
         raise ValueError(f"overflow = {overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
     return _GRADES[accuracy]
@@ -143,6 +156,53 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) 
             multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade), target[index])
     if out is not None and not in_place:
         out[...] = target.reshape(stack.shape)
+    return target
+
+
+def complex_parts(a: Array, bt: Array) -> Iterator[tuple[Array, Array]]:
+    """Real operands (m, 2k) and (n, 2k) whose products are the real and the imaginary part of a · b.
+
+    [Re a, −Im a] · [Re b; Im b] and [Re a, Im a] · [Im b; Re b]: each element is one dot product of depth 2k, so
+    every grade holds for both parts and "exact" rounds each of them once.
+    """
+    yield np.concatenate((a.real, -a.imag), axis=1), np.concatenate((bt.real, bt.imag), axis=1)
+    yield np.concatenate((a.real, a.imag), axis=1), np.concatenate((bt.imag, bt.real), axis=1)
+
+
+def _complex_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) -> Array:
+    dtype = np.dtype(stack.a.dtype.newbyteorder("="))
+    _check_out(out, stack)
+    if out is not None and out.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, the product has {dtype}: another one would need a second rounding")
+    target, in_place = _target(out, stack, dtype)
+    if stack.depth == 0:
+        target[...] = 0
+    elif target.size:
+        for index, a, bt in _matrices(stack):
+            for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
+                multiply_floats(engine, x, y, choose_floats(engine, x, y, grade), part)
+    if out is not None and not in_place:
+        out[...] = target.reshape(stack.shape)
+    return target
+
+
+def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array | None) -> Array:
+    if kind in ("float", "complex"):
+        raise TypeError(
+            f"modulus = {p} needs integer operands, a is {stack.a.dtype} and b is {stack.b.dtype}; convert them"
+        )
+    _check_out(out, stack)
+    target, in_place = _target(out, stack, np.dtype(np.int64))
+    if stack.depth == 0:
+        target[...] = 0
+    elif target.size:
+        for index in np.ndindex(*stack.batch):
+            a, bt = stack.a[index], stack.b[index].T
+            if kind == "integer":
+                a, bt = kernel_view(a), kernel_view(bt)
+            multiply_modular(engine, a, bt, p, target[index])
+    if out is not None and not in_place:
+        _store_checked(target.reshape(stack.shape), out, (p - 1).bit_length() + 1)
     return target
 
 

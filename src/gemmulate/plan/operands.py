@@ -10,13 +10,14 @@ import numpy as np
 
 from gemmulate.engines.base import Array
 
-Kind = Literal["integer", "object", "float"]
+Kind = Literal["integer", "object", "float", "complex"]
 
 MAX_DEPTH = (1 << 31) - 1  # 32-bit counts of rounded entries; also 2^30 additions between two carries
 
 MAX_ELEMENTS = 1 << 40  # 8 TiB of int64: beyond any machine that this runs on
 
-_ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float32 and float64"
+_ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float32, float64, complex64 and complex128"
+_INEXACT = (np.float32, np.float64, np.complex64, np.complex128)
 
 
 def as_operand(x: Any, name: str) -> Array:
@@ -36,7 +37,7 @@ def as_operand(x: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
     if array.dtype.kind == "O":
         array = _as_python_ints(array, name)
-    elif array.dtype.kind not in "biu" and array.dtype.newbyteorder("=") not in (np.float32, np.float64):
+    elif array.dtype.kind not in "biu" and array.dtype.newbyteorder("=") not in _INEXACT:
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
@@ -58,7 +59,7 @@ def _as_python_ints(array: Array, name: str) -> Array:
 def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
     """Both operands in a common exact type, or TypeError."""
     kinds = {a.dtype.kind, b.dtype.kind}
-    if "f" not in kinds:
+    if not kinds & {"f", "c"}:
         if "O" in kinds:
             return a.astype(object), b.astype(object), "object"
         return a, b, "integer"
@@ -67,7 +68,7 @@ def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
             f"a is {a.dtype} and b is {b.dtype}: floats and Python ints have no common exact type; convert one of them"
         )
     common = np.result_type(a.dtype, b.dtype)
-    return _to_float(a, common, "a"), _to_float(b, common, "b"), "float"
+    return _to_float(a, common, "a"), _to_float(b, common, "b"), "complex" if common.kind == "c" else "float"
 
 
 def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:

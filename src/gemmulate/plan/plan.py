@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
-from gemmulate.plan.matmul import Accuracy, Overflow, check_options, integer_result, matmul
+from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
 from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import Grade, choose_floats
@@ -95,7 +95,7 @@ def plan(
         "engine": runner.name,
         "threads": threads,
     }
-    if kind == "float":
+    if kind in ("float", "complex"):
         facts |= _describe_floats(runner, stack, grade)
     else:
         facts |= _describe_integers(runner, stack, kind, overflow)
@@ -129,6 +129,10 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
     if pair is None:
         return _EMPTY | {"result": result}
     a, bt = pair
+    parts = 1
+    if a.dtype.kind == "c":
+        parts = 2
+        a, bt = next(complex_parts(a, bt))
     c = choose_floats(engine, a, bt, grade)
     (m, k), n = a.shape, bt.shape[0]
     exact = (c.left.exact_bits, c.right.exact_bits)
@@ -139,6 +143,8 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
             f"{exact[0]} and {exact[1]} bits would keep all",
         ),
     ]
+    if parts == 2:
+        reasons.append(("complex", "2 real products of depth 2k", "real and imaginary part; the first is shown"))
     if c.inner is not None:
         reasons.append(("inner scaling", "powers of two along k", "evens out exponents of a's columns and b's rows"))
     special = int(c.left.scan.special.sum()), int(c.right.scan.special.sum())
@@ -173,7 +179,7 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
         "scheme": scheme,
         "formats": ("int8", "uint8") if moduli else (),
         "moduli": moduli,
-        "products": c.products + assessed,
+        "products": parts * (c.products + assessed),
         "bits": (c.bits_left, c.bits_right),
         "window_bits": c.bound.bit_length() + 1,
         "repaired": len(c.repair),

@@ -1,0 +1,80 @@
+"""Products modulo p: operands reduced to the least magnitudes, residues, and one reduction of each exact result."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from gemmulate.engines.base import Array, Engine, Operand
+from gemmulate.schemes.blocks import for_blocks
+from gemmulate.schemes.integers import IntegerChoice, choose_integers
+
+LARGEST_MODULUS = 1 << 63
+
+
+def as_modulus(modulus: Any) -> int:
+    """The modulus as a Python int; TypeError or ValueError where it is none in 2 … 2^63."""
+    if isinstance(modulus, (bool, np.bool_)) or not isinstance(modulus, SupportsIndex):
+        raise TypeError(f"modulus = {modulus!r} is not an integer; give one in 2 … 2^63")
+    p = operator.index(modulus)
+    if not 2 <= p <= LARGEST_MODULUS:
+        raise ValueError(f"modulus = {p} is not in 2 … 2^63; reduce an exact product of Python ints instead")
+    return p
+
+
+def reduce_operand(engine: Engine, x: Array, p: int) -> Array:
+    """x mod p with the least magnitudes, |r| ≤ p/2, as an integer matrix: half the window for each operand."""
+    if x.dtype == object:
+        reduced = x % p
+        return np.where(2 * reduced > p, reduced - p, reduced).astype(np.int64)
+    low, high = engine.integer_range(x)
+    if max(-low, high) <= p // 2:
+        return x
+    # r < 2^63 fits int64 for every p; a modulus of 2^63 itself only fits uint64.
+    if x.dtype == np.uint64 or p == LARGEST_MODULUS:
+        positive = (x.astype(np.uint64) % np.uint64(p)).astype(np.int64)
+    else:
+        positive = x.astype(np.int64) % np.int64(p)
+    return np.where(positive > p // 2, positive + np.int64(-p), positive)
+
+
+def choose_modular(engine: Engine, a: Array, bt: Array, p: int) -> tuple[Array, Array, IntegerChoice]:
+    """Both operands reduced, and the cheapest exact product of what is left."""
+    a, bt = reduce_operand(engine, a, p), reduce_operand(engine, bt, p)
+    return a, bt, choose_integers(engine, a, bt)
+
+
+def multiply_modular(engine: Engine, a: Array, bt: Array, p: int, out: Array) -> None:
+    """Write the product of a (m, k) and bt (n, k) mod p, in [0, p), to out (int64)."""
+    a, bt, choice = choose_modular(engine, a, bt, p)
+    (m, k), n, system = a.shape, bt.shape[0], choice.system
+    if choice.zero_points is not None:
+        za, zb = choice.zero_points
+
+        def direct(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+            engine.multiply_direct(left, right, out[rows, columns], p)
+
+        for_blocks(
+            m,
+            n,
+            k,
+            lambda rows: engine.pack_direct(True, a[rows], za),
+            lambda columns: engine.pack_direct(False, bt[columns], zb),
+            direct,
+        )
+        return
+    assert system is not None
+
+    def residues(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        engine.multiply_modular(left, right, system, p, out[rows, columns])
+
+    for_blocks(
+        m,
+        n,
+        k * len(system.moduli),
+        lambda rows: engine.pack_integers(True, a[rows], system, choice.bits_left),
+        lambda columns: engine.pack_integers(False, bt[columns], system, choice.bits_right),
+        residues,
+    )
