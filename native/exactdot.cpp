@@ -101,7 +101,7 @@ class Vectors {
     }
     mask_.assign(static_cast<size_t>(x.vectors * words_), 0);
     const double ns = 2.0 * static_cast<double>(x.vectors) * static_cast<double>(x.depth);
-    parallel_for((x.vectors + 63) / 64, useful_threads(ns, threads), poll, [&](int64_t block, int) {
+    parallel_for((x.vectors + 63) / 64, useful_threads(ns, threads), poll, [&](int64_t block) {
       const int64_t v0 = block * 64, v1 = std::min(x.vectors, v0 + 64);
       if (x.stride_k != 1)
         for (int64_t p = 0; p < x.depth; ++p)
@@ -136,14 +136,15 @@ void exact_dots(const View& a, const View& b, const Index* index, int64_t count,
   dispatch_float(a.type, [&]<class T>(T) {
     const Vectors<T> rows(a, threads, poll), columns(b, threads, poll);
     const double ns = 5.0 * static_cast<double>(count) * static_cast<double>(a.depth);
-    parallel_for((count + kChunk - 1) / kChunk, useful_threads(ns, threads), poll, [&](int64_t chunk, int) {
+    parallel_for((count + kChunk - 1) / kChunk, useful_threads(ns, threads), poll, [&](int64_t chunk) {
       Superaccumulator sum;
       for (int64_t e = chunk * kChunk; e < std::min(count, (chunk + 1) * kChunk); ++e) {
         const auto [i, j] = index[e];
         const T *x = rows.vector(i), *y = columns.vector(j);
         const uint64_t *mx = rows.mask(i), *my = columns.mask(j);
         bool empty = true;
-        for (int64_t w = 0; w < rows.words(); ++w)
+        for (int64_t w = 0; w < rows.words(); ++w) {
+          if (w % 4096 == 0) Loop::checkpoint();
           for (uint64_t common = mx[w] & my[w]; common; common &= common - 1) {
             if (empty) sum.clear();
             empty = false;
@@ -151,6 +152,7 @@ void exact_dots(const View& a, const View& b, const Index* index, int64_t count,
             const Decoded u = decode(static_cast<double>(x[p])), v = decode(static_cast<double>(y[p]));
             sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
           }
+        }
         T value = empty ? T{} : sum.round<T>();
         if (empty && all_negative_zero(x, 1, y, 1, a.depth)) value = -T{};
         static_cast<T*>(target.data)[i * target.stride_i + j * target.stride_j] = value;
@@ -164,7 +166,7 @@ void fix_negative_zeros(const View& a, const View& b, const Target& target, int 
     const T* pa = static_cast<const T*>(a.data);
     const T* pb = static_cast<const T*>(b.data);
     const double ns = 3.0 * static_cast<double>(a.vectors) * static_cast<double>(b.vectors);
-    parallel_for(a.vectors, useful_threads(ns, threads), poll, [&](int64_t i, int) {
+    parallel_for(a.vectors, useful_threads(ns, threads), poll, [&](int64_t i) {
       T* row = static_cast<T*>(target.data) + i * target.stride_i;
       for (int64_t j = 0; j < b.vectors; ++j) {
         T& c = row[j * target.stride_j];

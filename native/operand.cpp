@@ -115,9 +115,11 @@ template <class Body>
 void for_blocks(const Operand& o, int threads, const Poll& poll, const Body& body) {
   // About 2 ns to read and cut an entry, 0.25 ns for each residue.
   const double ns = static_cast<double>(o.vectors) * static_cast<double>(o.depth) * (2.0 + 0.25 * o.planes);
-  parallel_for(o.panels(), useful_threads(ns, threads), poll, [&](int64_t panel, int) {
-    for (int64_t p0 = 0; p0 < o.k4 * 4; p0 += kBlockDepth)
+  parallel_for(o.panels(), useful_threads(ns, threads), poll, [&](int64_t panel) {
+    for (int64_t p0 = 0; p0 < o.k4 * 4; p0 += kBlockDepth) {
+      if (p0 % (kBlockDepth * 256) == 0) Loop::checkpoint();
       body(panel, p0, std::min(kBlockDepth, o.k4 * 4 - p0));
+    }
   });
 }
 

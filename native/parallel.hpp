@@ -48,51 +48,79 @@ struct FloatEnvironment {
 // Threads that pay for work of about `ns` nanoseconds on one of them: starting and joining one costs some
 // microseconds, and much more on a busy machine.
 inline int useful_threads(double ns, int threads) {
-  constexpr double kShare = 5e4;
+  constexpr double kShare = 2.5e5;
   return ns < 2 * kShare ? 1 : std::min(threads, static_cast<int>(std::min(ns / kShare, 1e6)));
 }
 
-// Runs body(index, thread) for every index in [0, count), in order of index as threads become free.
+// One parallel loop: hands out indices, collects the first error, serves the poll on the calling thread.
+class Loop {
+ public:
+  Loop(int64_t count, const Poll& poll) : count_(count), poll_(poll) {}
+
+  template <class Body>
+  void work(bool leader, const Body& body) {
+    const FloatEnvironment environment;
+    Loop* const outer = current_;
+    const bool outer_leader = leader_;
+    current_ = this;
+    leader_ = leader;
+    try {
+      for (int64_t index; !stop_.load(std::memory_order_relaxed) &&
+                          (index = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) {
+        body(index);
+        done_.fetch_add(1, std::memory_order_relaxed);
+        check();
+      }
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+      stop_.store(true);
+    }
+    current_ = outer;
+    leader_ = outer_leader;
+  }
+
+  void check() {
+    if (stop_.load(std::memory_order_relaxed)) throw Cancelled{};
+    if (!leader_ || !poll_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    if (!poll_(done_.load(), count_)) throw Cancelled{};
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  // Called within long bodies: throws Cancelled where the loop is to stop.
+  static void checkpoint() {
+    if (current_) current_->check();
+  }
+
+ private:
+  int64_t count_;
+  const Poll& poll_;
+  std::atomic<int64_t> next_{0}, done_{0};
+  std::atomic<bool> stop_{false}, failed_{false};
+  std::exception_ptr error_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  static inline thread_local Loop* current_ = nullptr;
+  static inline thread_local bool leader_ = false;
+};
+
+// Runs body(index) for every index in [0, count), in order of index as threads become free.
 template <class Body>
 void parallel_for(int64_t count, int threads, const Poll& poll, const Body& body) {
   if (g_forked.load() || count <= 1) threads = 1;
   if (threads > count) threads = static_cast<int>(count);
-  std::atomic<int64_t> next{0}, done{0};
-  std::atomic<bool> stop{false};
-  std::exception_ptr error;
-  std::atomic<bool> failed{false};
-  const auto work = [&](int thread) {
-    const FloatEnvironment environment;
-    auto last = std::chrono::steady_clock::now();
-    while (!stop.load(std::memory_order_relaxed)) {
-      const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
-      if (index >= count) break;
-      try {
-        body(index, thread);
-      } catch (...) {
-        if (!failed.exchange(true)) error = std::current_exception();
-        stop.store(true);
-      }
-      done.fetch_add(1, std::memory_order_relaxed);
-      if (thread == 0 && poll) {
-        const auto now = std::chrono::steady_clock::now();
-        if (now - last > std::chrono::milliseconds(50)) {
-          last = now;
-          if (!poll(done.load(), count)) {
-            if (!failed.exchange(true)) error = std::make_exception_ptr(Cancelled{});
-            stop.store(true);
-          }
-        }
-      }
-    }
-  };
+  Loop loop(count, poll);
   if (threads <= 1) {
-    work(0);
+    loop.work(true, body);
   } else {
 #pragma omp parallel num_threads(threads)
-    work(omp_get_thread_num());
+    loop.work(omp_get_thread_num() == 0, body);
   }
-  if (error) std::rethrow_exception(error);
+  loop.rethrow();
 }
 
 }  // namespace gemmulate

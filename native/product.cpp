@@ -40,6 +40,7 @@ void multiply_plane(const Operand& left, const Operand& right, int l, int64_t i0
   const Isa& isa = *left.isa;
   for (int64_t q0 = k0; q0 < k1; q0 += kTileDepth / 4) {
     const int64_t k4 = std::min(kTileDepth / 4, k1 - q0);
+    Loop::checkpoint();
     for (int64_t j = 0; j < columns; j += isa.nr) {
       const auto* b = reinterpret_cast<const int8_t*>(right.plane((j0 + j) / isa.nr, l)) + q0 * isa.nr * 4;
       for (int64_t i = 0; i < rows; i += isa.mr)
@@ -62,7 +63,7 @@ void for_tiles(const Operand& left, const Operand& right, int threads, const Pol
   threads = useful_threads(cells * (0.003 * static_cast<double>(left.depth) * left.planes + 3.0), threads);
   const Tiles t = make_tiles(left, right, threads);
   const auto padded = [](int64_t n, int64_t width) { return (n + width - 1) / width * width; };
-  parallel_for(t.count, threads, poll, [&](int64_t index, int) {
+  parallel_for(t.count, threads, poll, [&](int64_t index) {
     Region r;
     r.i0 = index / t.across * t.rows;
     r.j0 = index % t.across * t.columns;

@@ -18,19 +18,25 @@ constexpr int64_t kBlock = 64;  // vectors of one task
 template <class T, class Body>
 void visit(const View& x, int64_t v0, int64_t v1, const Body& body) {
   const T* base = static_cast<const T*>(x.data);
+  constexpr int64_t kStep = int64_t{1} << 16;  // entries between two checkpoints, or so
   if (std::abs(x.stride_k) <= std::abs(x.stride_v)) {
     for (int64_t v = v0; v < v1; ++v)
-      for (int64_t p = 0; p < x.depth; ++p) body(v, p, base[v * x.stride_v + p * x.stride_k]);
+      for (int64_t p0 = 0; p0 < x.depth; p0 += kStep) {
+        Loop::checkpoint();
+        for (int64_t p = p0; p < std::min(x.depth, p0 + kStep); ++p) body(v, p, base[v * x.stride_v + p * x.stride_k]);
+      }
   } else {
-    for (int64_t p = 0; p < x.depth; ++p)
+    for (int64_t p = 0; p < x.depth; ++p) {
+      if (p % (kStep / kBlock) == 0) Loop::checkpoint();
       for (int64_t v = v0; v < v1; ++v) body(v, p, base[v * x.stride_v + p * x.stride_k]);
+    }
   }
 }
 
 template <class Body>
 void for_vectors(const View& x, int threads, const Poll& poll, const Body& body) {
   const double ns = 2.0 * static_cast<double>(x.vectors) * static_cast<double>(x.depth);
-  parallel_for((x.vectors + kBlock - 1) / kBlock, useful_threads(ns, threads), poll, [&](int64_t block, int) {
+  parallel_for((x.vectors + kBlock - 1) / kBlock, useful_threads(ns, threads), poll, [&](int64_t block) {
     body(block * kBlock, std::min(x.vectors, (block + 1) * kBlock));
   });
 }

@@ -80,7 +80,7 @@ def get_engine(name: str | None = None, threads: int | None = None) -> Engine:
     if name is None:
         name = "reference" if best is None else "native"
     records = {record.name: record for record in engines()}
-    if name not in records:
+    if not isinstance(name, str) or name not in records:
         raise ValueError(f"engine = {name!r} is unknown; choose one of {', '.join(records)}")
     if not records[name].available:
         raise EngineUnavailable(f"engine = {name!r} cannot run here: {records[name].reason}")

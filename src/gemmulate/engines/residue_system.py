@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
@@ -105,12 +106,24 @@ def _products() -> tuple[int, ...]:
     return tuple(out)
 
 
+@lru_cache(maxsize=1)
+def _limits() -> tuple[int, ...]:
+    """For 1, 2, … moduli, the largest bound that `covers` accepts."""
+    return tuple((p * ((1 << 40) - 2) - 1) // (1 << 41) for p in _products())
+
+
+def largest_shifts(bound: int) -> list[int]:
+    """For 1, 2, … INT8 moduli, the largest s (maybe negative) for which they cover bound · 2^s."""
+    return [
+        (limit // bound).bit_length() - 1 if limit >= bound else -(-(-bound // limit) - 1).bit_length()
+        for limit in _limits()
+    ]
+
+
 def moduli_needed(bound: int) -> int | None:
     """The least number of INT8 moduli that determine every integer |x| ≤ bound; None if all of them do not."""
-    for count, product in enumerate(_products(), start=1):
-        if covers(product, bound):
-            return count
-    return None
+    count = bisect_left(_limits(), bound) + 1
+    return count if count <= len(INT8_MODULI) else None
 
 
 def residue_system(bound: int) -> ResidueSystem | None:

@@ -128,12 +128,7 @@ def _target(out: Array | None, stack: Stack, dtype: np.dtype[Any]) -> tuple[Arra
         and not np.may_share_memory(out, stack.a)
         and not np.may_share_memory(out, stack.b)
     ):
-        view = out.view()
-        try:
-            view.shape = stack.full_shape
-        except AttributeError:  # these strides have no such view
-            return np.empty(stack.full_shape, dtype=dtype), False
-        return view, True
+        return out.reshape(stack.full_shape), True  # adds dimensions of length 1 at most: a view
     return np.empty(stack.full_shape, dtype=dtype), False
 
 
@@ -295,13 +290,16 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
             f'overflow="wrap" gives NumPy\'s result, but NumPy multiplies a ({stack.a.dtype}) and b '
             f'({stack.b.dtype}) as {dtype}; convert one of them or use overflow="raise" or "object"'
         )
-    if out is not None and out.dtype != dtype:
-        raise TypeError(f'out has dtype {out.dtype}; with overflow="wrap" the product has NumPy\'s dtype {dtype}')
+    if out is not None and not np.can_cast(dtype, out.dtype, "same_kind"):
+        raise TypeError(
+            f'out has dtype {out.dtype}, to which NumPy does not cast the {dtype} product of overflow="wrap"; '
+            "pass an integer out"
+        )
     target = np.empty(stack.full_shape, dtype=np.int64)
     _run_integers(engine, stack, _choices(engine, stack), target)
     result = target != 0 if dtype.kind == "b" else target.astype(dtype)
     if out is not None:
-        out[...] = result.reshape(stack.shape)
+        out[...] = result.astype(out.dtype).reshape(stack.shape)
     return np.asarray(result)
 
 

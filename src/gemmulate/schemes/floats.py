@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
-from gemmulate.engines.residue_system import ResidueSystem, moduli_needed, residue_system
+from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, moduli_needed, residue_system
 from gemmulate.schemes.blocks import for_blocks, panels
 from gemmulate.schemes.special import fill_special
 
@@ -161,17 +161,34 @@ def _cheapest(costs: list[tuple[float, int]]) -> Bits:
     return Bits(cost, t) if cost < EXACT_DOT_COST else Bits(EXACT_DOT_COST, None)
 
 
+def _mean_square(side: Side) -> float:
+    """Mean of Σ q² over the vectors, without their last 16 bits, so that the sum fits 64 bits."""
+    return float(int((side.norms.square >> np.uint64(16)).sum())) * 65536.0 / len(side.norms.square)
+
+
+def _ladder(left: Side, right: Side, least: int) -> list[tuple[int, int]]:
+    """(moduli, t) with the largest t ≥ least that each number of moduli covers: nothing in between is cheaper."""
+    root = math.isqrt(left.largest_square * right.largest_square) + 1
+    low, high = sorted((left.exact_bits, right.exact_bits))
+    steps: list[tuple[int, int]] = []
+    for count, shift in enumerate(largest_shifts(root), start=1):
+        total = shift + 30  # bits_left + bits_right that fit
+        # The larger t with min(t, low) + min(t, high) ≤ total; beyond `high` more bits keep nothing more.
+        t = high if total >= low + high else max(total // 2 if total < 2 * low else total - low, 0)
+        if t >= min(least, high):
+            steps.append((count, min(t, MAX_BITS)))
+        if t >= min(high, MAX_BITS):
+            break
+    return steps
+
+
 def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> Bits:
     """t that balances residue products against elements left to the long accumulator."""
     total = float(hist.sum())
     failing = total - np.cumsum(hist)
-    costs = []
-    for t in range(least, MAX_BITS + 1):
-        count = moduli_needed(_window(left, right, min(t, left.exact_bits), min(t, right.exact_bits)))
-        if count is None:
-            break
-        costs.append((count + EXACT_DOT_COST * float(failing[t]) / total, t))
-    return _cheapest(costs)
+    return _cheapest(
+        [(count + EXACT_DOT_COST * float(failing[t]) / total, t) for count, t in _ladder(left, right, least)]
+    )
 
 
 def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int) -> Bits:
@@ -179,22 +196,17 @@ def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, in
     k = a.shape[1]
     right_inner = None if inner is None else (-inner).astype(np.int32)
     bins = MAX_BITS + 56
+    # Entries that t bits do not keep, of each operand; integers until the end, so that no order of summation counts.
     deeper = [
-        float(hist.sum()) - np.cumsum(hist)
-        for hist in (
-            engine.depths(a, left.scan.top, inner, bins) / max(1, a.size),
-            engine.depths(bt, right.scan.top, right_inner, bins) / max(1, bt.size),
-        )
+        int(hist.sum()) - np.cumsum(hist)
+        for hist in (engine.depths(a, left.scan.top, inner, bins), engine.depths(bt, right.scan.top, right_inner, bins))
     ]
     # A typical |C'| 2^(−2t): the root mean square of products with random signs.
-    mean = math.sqrt(float(left.norms.square.mean()) * float(right.norms.square.mean()))
-    typical = max(mean, 1.0) * 2.0**-30 / math.sqrt(k)
+    typical = max(1.0, math.sqrt(_mean_square(left) * _mean_square(right))) * 2.0**-30 / math.sqrt(k)
     costs = []
-    for t in range(digits, MAX_BITS + 1):
-        count = moduli_needed(_window(left, right, min(t, left.exact_bits), min(t, right.exact_bits)))
-        if count is None:
-            break
-        error = max(0.0, k * float(deeper[0][t] + deeper[1][t])) * 2.0 ** (digits - t) / typical
+    for count, t in _ladder(left, right, min(digits, left.exact_bits, right.exact_bits)):
+        rounded = float(deeper[0][t]) / a.shape[0] + float(deeper[1][t]) / bt.shape[0]
+        error = rounded * 2.0 ** (digits - t) / typical
         costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
     return _cheapest(costs)
 
