@@ -1,0 +1,102 @@
+"""`gemmulate screen`: a design note in, a verdict per candidate out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from gemmulate.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from gemmulate.screen import ScreenResult
+
+_VERDICTS = ("rejected", "undecided", "advanced")
+
+
+def register(app: cyclopts.App) -> None:
+    app.command(screen)
+
+
+def screen(
+    spec: Path,
+    *,
+    fail_on: str = "",
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Screen the candidates of a design note on paper.
+
+    Exit status 0 when the screen ran, 1 when a candidate has a verdict named by --fail-on.
+
+    Parameters
+    ----------
+    spec
+        TOML file with the baseline, the candidates, gates and scenarios.
+    fail_on
+        Verdicts that make the exit status 1, separated by commas: rejected, undecided, advanced.
+    as_json
+        Print JSON.
+    """
+    from gemmulate.screen import screen as run
+
+    unwanted = _verdicts(fail_on)
+    result = run(spec)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    return int(any(candidate.verdict in unwanted for candidate in result.candidates.values()))
+
+
+def _verdicts(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in _VERDICTS:
+            raise ValueError(f"--fail-on {name!r} is unknown; use {', '.join(_VERDICTS)}")
+    return names
+
+
+def _print(result: "ScreenResult") -> None:
+    print(result.title)
+    print(f"baseline {result.baseline_ms:g} ms ({result.baseline_boundary})")
+    if result.floors_ms:
+        print("floors " + ", ".join(f"{name} {time:.1f} ms" for name, time in result.floors_ms.items()))
+    if result.recoverable_share is not None:
+        print(f"recoverable share of the no-eligible region {result.recoverable_share:.1%}")
+    print()
+    rows = []
+    for name, candidate in result.candidates.items():
+        rows.append(
+            (
+                name,
+                f"{candidate.mainloop_ms[0]:.0f}–{candidate.mainloop_ms[1]:.0f}",
+                f"{candidate.complete_ms[0]:.0f}–{candidate.complete_ms[1]:.0f}",
+                {True: "yes", False: "no", None: "unknown"}[candidate.launchable],
+                f"{candidate.verdict} ({candidate.state})",
+            )
+        )
+    print_table(("candidate", "main loop ms", "complete ms", "launches", "verdict"), rows)
+    for name, candidate in result.candidates.items():
+        print(f"\n{name}: {candidate.verdict}")
+        for reason in candidate.reasons:
+            print(f"  - {reason}")
+        for gate in candidate.gates:
+            print(f"  gate {gate.name}: {gate.outcome} ({gate.arithmetic})")
+        for target, ends in candidate.breakeven_handoff_ms.items():
+            print(f"  break-even handoff against {target}: {ends[0]:.1f} ms, at best {ends[1]:.1f} ms")
+        for row in candidate.sensitivity:
+            print(
+                f"  {row.input} {row.low:g}…{row.high:g} {row.unit}: {row.time_at_low_ms:.1f}…{row.time_at_high_ms:.1f}"
+                f" ms (swing {row.swing_ms:.1f})"
+            )
+    if result.scenarios:
+        print()
+        answer = {True: "yes", False: "no", None: "unknown"}
+        print_table(
+            ("speed-up", "total s", "reachable"),
+            [(f"{case.speedup:g}×", f"{case.sampling_s:.2f}", answer[case.reachable]) for case in result.scenarios],
+        )
+    if result.findings:
+        print("\nfindings")
+        for finding in result.findings:
+            print(f"  {finding.kind}: {finding.text} [{finding.arithmetic}]")
