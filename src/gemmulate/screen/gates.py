@@ -6,7 +6,7 @@ import msgspec
 
 from gemmulate.screen.latency import Projection
 from gemmulate.screen.launch import Launch
-from gemmulate.screen.occupancy import register_ceiling
+from gemmulate.screen.residency import register_ceiling
 from gemmulate.screen.spec import EVIDENCE, Candidate, Gate
 
 PASS: Final = "pass"

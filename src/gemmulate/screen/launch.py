@@ -7,7 +7,7 @@ four warps by setmaxnreg. A cluster needs a placement that no rule on paper can 
 import msgspec
 
 from gemmulate.screen.architecture import PARTITIONS, WARP_SIZE, architecture
-from gemmulate.screen.occupancy import Occupancy, occupancy, register_ceiling, registers_per_warp
+from gemmulate.screen.residency import Occupancy, occupancy, register_ceiling, registers_per_warp
 from gemmulate.screen.spec import Candidate
 
 

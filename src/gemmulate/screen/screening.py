@@ -22,7 +22,7 @@ from gemmulate.screen.latency import (
     sensitivity,
 )
 from gemmulate.screen.launch import launch
-from gemmulate.screen.occupancy import Occupancy
+from gemmulate.screen.residency import Occupancy
 from gemmulate.screen.scenarios import Ceiling, Scenario, ceilings, scenario_results
 from gemmulate.screen.spec import EVIDENCE, Candidate, Spec, load_spec
 
