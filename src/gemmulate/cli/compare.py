@@ -134,8 +134,9 @@ def _store(path: Path | None) -> Path:
         home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         path = Path(home) / "gemmulate" / "evidence.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab"):
-        return path
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"--store {path} cannot be written; name another file, or give --no-store")
+    return path
 
 
 def _progress() -> Callable[[int, int], None] | None:

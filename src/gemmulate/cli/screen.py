@@ -10,6 +10,7 @@ from gemmulate.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from gemmulate.screen import ScreenResult
+    from gemmulate.screen.compiled import CompiledFunction
 
 _VERDICTS = ("rejected", "undecided", "advanced")
 
@@ -21,6 +22,7 @@ def register(app: cyclopts.App) -> None:
 def screen(
     spec: Path,
     *,
+    compiled: list[str] | None = None,
     fail_on: str = "",
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
@@ -32,6 +34,8 @@ def screen(
     ----------
     spec
         TOML file with the baseline, the candidates, gates and scenarios.
+    compiled
+        NAME=FILE or NAME=FILE:FUNCTION: a ptxas log or cuobjdump listing that holds the kernel of a candidate.
     fail_on
         Verdicts that make the exit status 1, separated by commas: rejected, undecided, advanced.
     as_json
@@ -40,12 +44,26 @@ def screen(
     from gemmulate.screen import screen as run
 
     unwanted = _verdicts(fail_on)
-    result = run(spec)
+    result = run(spec, _compiled(compiled or []))
     if as_json:
         print_json(result)
     else:
         _print(result)
     return int(any(candidate.verdict in unwanted for candidate in result.candidates.values()))
+
+
+def _compiled(entries: list[str]) -> dict[str, "CompiledFunction"]:
+    from gemmulate.screen.compiled import choose, read_compiled
+
+    found = {}
+    for entry in entries:
+        name, equals, place = entry.partition("=")
+        if not equals or not name or not place:
+            raise ValueError(f"--compiled {entry!r} is not NAME=FILE or NAME=FILE:FUNCTION")
+        # A path may hold a colon of its own.
+        file, function = (place, "") if Path(place).exists() else tuple(place.rpartition(":")[::2])
+        found[name] = choose(read_compiled(file or place), function, place)
+    return found
 
 
 def _verdicts(text: str) -> list[str]:
@@ -82,12 +100,15 @@ def _print(result: "ScreenResult") -> None:
             print(f"  - {reason}")
         for gate in candidate.gates:
             print(f"  gate {gate.name}: {gate.outcome} ({gate.arithmetic})")
+        for row in candidate.reconciled:
+            mark = {True: "holds", False: "does not hold", None: "unknown"}[row.holds]
+            print(f"  {row.item}: projected {row.projected}, compiled {row.compiled}: {mark}")
         for target, ends in candidate.breakeven_handoff_ms.items():
             print(f"  break-even handoff against {target}: {ends[0]:.1f} ms, at best {ends[1]:.1f} ms")
-        for row in candidate.sensitivity:
+        for moved in candidate.sensitivity:
             print(
-                f"  {row.input} {row.low:g}…{row.high:g} {row.unit}: {row.time_at_low_ms:.1f}…{row.time_at_high_ms:.1f}"
-                f" ms (swing {row.swing_ms:.1f})"
+                f"  {moved.input} {moved.low:g}…{moved.high:g} {moved.unit}: {moved.time_at_low_ms:.1f}…"
+                f"{moved.time_at_high_ms:.1f} ms (swing {moved.swing_ms:.1f})"
             )
     if result.scenarios:
         print()

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from gemmulate.screen.compiled import CompiledFunction
 from gemmulate.screen.latency import Projection
 from gemmulate.screen.launch import Launch
 from gemmulate.screen.residency import register_ceiling
@@ -12,17 +13,6 @@ from gemmulate.screen.spec import EVIDENCE, Candidate, Gate
 PASS: Final = "pass"
 FAIL: Final = "fail"
 UNKNOWN: Final = "unknown"
-
-
-class CompiledFigures(msgspec.Struct, frozen=True):
-    """What the compiler said about a candidate's kernel; spills in bytes, None when the listing does not tell."""
-
-    function: str
-    registers: int
-    spill_store_bytes: int | None
-    spill_load_bytes: int | None
-    static_shared_bytes: int | None
-    source: str
 
 
 class GateResult(msgspec.Struct, frozen=True):
@@ -36,7 +26,7 @@ class GateResult(msgspec.Struct, frozen=True):
 
 
 def evaluate(
-    gate: Gate, candidate: Candidate, launch: Launch, projection: Projection, compiled: CompiledFigures | None
+    gate: Gate, candidate: Candidate, launch: Launch, projection: Projection, compiled: CompiledFunction | None
 ) -> GateResult:
     """The outcome of one gate for one candidate."""
     if gate.kind == "mainloop":
@@ -87,18 +77,18 @@ def _residency(candidate: Candidate, launch: Launch) -> tuple[str, str]:
     return (PASS if found >= projected else FAIL), text
 
 
-def _registers(gate: Gate, candidate: Candidate, compiled: CompiledFigures | None) -> tuple[str, str]:
+def _registers(gate: Gate, candidate: Candidate, compiled: CompiledFunction | None) -> tuple[str, str]:
     assert gate.limit is not None
     limit = gate.limit.one("register/thread")
     dead = dead_register_gate(gate, candidate)
-    if compiled is not None:
+    if compiled is not None and compiled.registers is not None:
         sign = "≤" if compiled.registers <= limit else ">"
         text = f"compiled {compiled.registers} {sign} {limit:g} registers per thread"
         return (PASS if compiled.registers <= limit else FAIL), f"{text}; {dead}" if dead else text
     return UNKNOWN, dead or "not compiled"
 
 
-def _spills(gate: Gate, compiled: CompiledFigures | None) -> tuple[str, str]:
+def _spills(gate: Gate, compiled: CompiledFunction | None) -> tuple[str, str]:
     if compiled is None or compiled.spill_store_bytes is None or compiled.spill_load_bytes is None:
         return UNKNOWN, "not compiled" if compiled is None else f"{compiled.source} does not state spills"
     spilled = max(compiled.spill_store_bytes, compiled.spill_load_bytes)

@@ -7,6 +7,7 @@ four warps by setmaxnreg. A cluster needs a placement that no rule on paper can 
 import msgspec
 
 from gemmulate.screen.architecture import PARTITIONS, WARP_SIZE, architecture
+from gemmulate.screen.compiled import CompiledFunction
 from gemmulate.screen.residency import Occupancy, occupancy, register_ceiling, registers_per_warp
 from gemmulate.screen.spec import Candidate
 
@@ -19,18 +20,23 @@ class Launch(msgspec.Struct, frozen=True):
     text: str
 
 
-def launch(candidate: Candidate, arch: str) -> Launch:
+def launch(candidate: Candidate, arch: str, compiled: CompiledFunction | None = None) -> Launch:
     """The launch check of a candidate at the upper end of its registers and shared memory.
 
-    Raises ValueError when its figures lie outside what a block can have.
+    Compiled registers take the place of projected ones; shared memory is the larger of the projection, which counts
+    dynamic memory, and the compiled static part. Raises ValueError when its figures lie outside what a block can have.
     """
     if candidate.threads is None or not arch:
         return Launch(None, None, "no block size or no GPU architecture given: occupancy does not apply")
     threads = int(candidate.threads.one("thread"))
     registers = launch_registers(candidate, threads)
+    if compiled is not None and compiled.registers is not None:
+        registers = compiled.registers
     if registers is None:
         return Launch(None, None, "no register count given")
     shared = round(candidate.shared.to("byte")[1]) if candidate.shared is not None else 0
+    if compiled is not None and compiled.shared_bytes is not None:
+        shared = max(shared, compiled.shared_bytes)
     result = occupancy(arch, threads=threads, registers=registers, shared=shared)
     if not result.launchable:
         return Launch(False, result, _why_not(result))

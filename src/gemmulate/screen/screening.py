@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 
 from gemmulate.quantity import Quantity
+from gemmulate.screen.compiled import CompiledFunction
 from gemmulate.screen.findings import Finding, find
-from gemmulate.screen.gates import FAIL, UNKNOWN, CompiledFigures, GateResult, evaluate
+from gemmulate.screen.gates import FAIL, UNKNOWN, GateResult, evaluate
 from gemmulate.screen.latency import (
     CLOSE,
     FLOOR_SOURCES,
@@ -22,6 +23,7 @@ from gemmulate.screen.latency import (
     sensitivity,
 )
 from gemmulate.screen.launch import launch
+from gemmulate.screen.reconcile import Reconciled, reconcile, same_architecture
 from gemmulate.screen.residency import Occupancy
 from gemmulate.screen.scenarios import Ceiling, Scenario, ceilings, scenario_results
 from gemmulate.screen.spec import EVIDENCE, Candidate, Spec, load_spec
@@ -50,6 +52,7 @@ class CandidateResult(msgspec.Struct, frozen=True):
     gates: list[GateResult]
     evidence_owed: dict[str, str]
     occupancy: Occupancy | None
+    reconciled: list[Reconciled]
 
 
 class ScreenResult(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ class ScreenResult(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def screen(spec: Spec | str | Path, compiled: Mapping[str, CompiledFigures] | None = None) -> ScreenResult:
+def screen(spec: Spec | str | Path, compiled: Mapping[str, CompiledFunction] | None = None) -> ScreenResult:
     """Screen a design note, a Spec or the path of its TOML file.
 
     compiled maps candidate names to what the compiler said about their kernels. Runs nothing and needs no GPU; all
@@ -111,8 +114,12 @@ def _parts_ms(spec: Spec) -> float | None:
     return sum(part.one("ms") for part in spec.preparation.parts.values())
 
 
-def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFigures | None) -> CandidateResult:
-    start = launch(candidate, spec.arch)
+def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFunction | None) -> CandidateResult:
+    on_paper = launch(candidate, spec.arch)
+    reported = compiled
+    if compiled is not None and not same_architecture(compiled, spec.arch):
+        compiled = None  # registers and spills of another architecture say nothing about this one
+    start = on_paper if compiled is None else launch(candidate, spec.arch, compiled)
     projection = project(candidate, spec.baseline, spec.preparation)
     gates = [
         evaluate(gate, candidate, start, projection, compiled)
@@ -122,6 +129,7 @@ def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFigures | Non
     held = {name for name, holds in candidate.evidence.items() if holds}
     if compiled is not None:
         held.add("registers")
+        held.add("resident_ctas")
         if compiled.spill_store_bytes is not None:
             held.add("spills")
     owed = {name: EVIDENCE[name] for name in spec.owed if name not in held}
@@ -153,6 +161,7 @@ def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFigures | Non
         gates=gates,
         evidence_owed=owed,
         occupancy=start.occupancy,
+        reconciled=[] if reported is None else reconcile(candidate, reported, spec.arch, on_paper, start),
     )
 
 

@@ -1,0 +1,57 @@
+"""`gemmulate profile`: the evidence items of profiled kernels from Nsight Compute exports."""
+
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from gemmulate.cli.output import print_json, print_table
+
+
+def register(app: cyclopts.App) -> None:
+    app.command(profile)
+
+
+def profile(
+    *files: Path,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Read the evidence that a candidate owes from profiler exports.
+
+    Parameters
+    ----------
+    files
+        Nsight Compute CSV exports (details, metrics or raw page) or .ncu-rep reports.
+    as_json
+        Print JSON.
+    """
+    import msgspec
+
+    from gemmulate.screen.profile import read_profile
+
+    if not files:
+        raise ValueError("no file given; name an Nsight Compute CSV export or an .ncu-rep report")
+    kernels = [(str(file), kernel) for file in files for kernel in read_profile(file)]
+    if as_json:
+        print_json(
+            {
+                "kernel_count": len(kernels),
+                "kernels": [{"file": name, **msgspec.to_builtins(kernel)} for name, kernel in kernels],
+            }
+        )
+        return 0
+    for name, kernel in kernels:
+        print(f"{name}: kernel {kernel.id}, compute capability {kernel.compute_capability}, {kernel.kernel[:80]}")
+        rows = [
+            (
+                one.item,
+                "-" if one.value is None else f"{one.value:g} {one.unit}",
+                one.metric if one.value is not None else one.note,
+            )
+            for one in kernel.evidence
+        ]
+        print_table(("item", "value", "metric"), rows)
+        print()
+    print(f"kernels: {len(kernels)}")
+    return 0
