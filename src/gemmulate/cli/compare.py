@@ -30,6 +30,7 @@ def compare(
     setup: str = "",
     warmup: int | None = None,
     seed: int | None = None,
+    timer: str = "wall",
     timeout: float = 60.0,
     floor: float | None = None,
     same_output: Annotated[bool, Parameter(negative="")] = False,
@@ -58,6 +59,8 @@ def compare(
         Untimed runs of each side; 1 for commands, 3 for expressions when not given.
     seed
         Seed of the order; drawn and recorded when not given.
+    timer
+        wall, or cpu for the processor time of all threads, steadier on a machine that others use too.
     timeout
         Seconds that one run of a command may take.
     floor
@@ -75,44 +78,29 @@ def compare(
     as_json
         Print JSON.
     """
-    from gemmulate.evidence import compare_code, compare_commands
+    from gemmulate.evidence import Settings, compare_code, compare_commands
 
     unwanted = _verdicts(fail_on)
-    target = None if no_store else _store(store)
     code_a, code_b = a.startswith("py:"), b.startswith("py:")
     if code_a != code_b:
         raise ValueError("--a and --b must both be commands or both be py: expressions; a process start is not a call")
     if setup and not code_a:
         raise ValueError("--setup belongs to py: expressions; put a command's preparation into the command")
-    progress = _progress()
+    settings = Settings(
+        pairs=pairs,
+        warmup=warmup if warmup is not None else 3 if code_a else 1,
+        seed=seed,
+        timer=timer,
+        floor_s=floor,
+        same_output=same_output,
+        calibrate=calibrate,
+        store=None if no_store else str(_store(store)),
+    )
     if code_a:
-        result = compare_code(
-            a.removeprefix("py:"),
-            b.removeprefix("py:"),
-            setup=setup,
-            pairs=pairs,
-            warmup=3 if warmup is None else warmup,
-            seed=seed,
-            floor_s=floor,
-            same_output=same_output,
-            calibrate=calibrate,
-            store=target,
-            progress=progress,
-        )
+        a, b = a.removeprefix("py:"), b.removeprefix("py:")
+        result = compare_code(a, b, settings, setup=setup, progress=_progress())
     else:
-        result = compare_commands(
-            a,
-            b,
-            timeout_s=timeout,
-            pairs=pairs,
-            warmup=1 if warmup is None else warmup,
-            seed=seed,
-            floor_s=floor,
-            same_output=same_output,
-            calibrate=calibrate,
-            store=target,
-            progress=progress,
-        )
+        result = compare_commands(a, b, settings, timeout_s=timeout, progress=_progress())
     if as_json:
         print_json(result)
     else:

@@ -1,6 +1,6 @@
 """Evidence: paired measurements and verdicts."""
 
-from gemmulate.evidence.comparison import Comparison
+from gemmulate.evidence.comparison import Comparison, Settings
 from gemmulate.evidence.paired import compare, compare_code, compare_commands
 from gemmulate.evidence.store import StoreError
 from gemmulate.evidence.subjects import SubjectError
@@ -9,6 +9,7 @@ from gemmulate.evidence.verdict import Analysis, analyse
 __all__ = [
     "Analysis",
     "Comparison",
+    "Settings",
     "StoreError",
     "SubjectError",
     "analyse",

@@ -65,7 +65,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"
     order: str
     seed: int
     warmup: int
-    repeats: int
+    repeats: dict[str, int]
     timer: str
     floor_s: float | None
     thresholds_version: int
@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a comparison is run; `pairs` None adds pairs until the interval is narrow enough."""
+    """How a comparison is run: the arguments of `compare` of the same names. Raises ValueError out of range."""
 
     pairs: int | None = None
     warmup: int = 3
@@ -111,7 +111,7 @@ def run(
             for subject in (a, b):
                 subject.run(1)
                 seen[subject.name].add(subject.output())
-        repeats = 1 if one_run_per_sample else _repeats(a, b)
+        repeats = {"A": 1, "B": 1} if one_run_per_sample else _repeats(a, b)
         calibration = None
         if settings.calibrate:
             _, calibration = _take(a, a, settings, seed + 1, repeats, rules, seen, None)
@@ -139,12 +139,17 @@ class _Seen:
             self.prints.append(fingerprint)
 
 
-def _repeats(a: Subject, b: Subject) -> int:
-    """Runs per sample, the same for both sides, so that the faster side fills the shortest sample."""
-    repeats = 1
-    while repeats < MAX_REPEATS and min(a.run(repeats), b.run(repeats)) < MIN_SAMPLE_S:
-        repeats *= 2
-    return repeats
+def _repeats(a: Subject, b: Subject) -> dict[str, int]:
+    """Runs per sample of each side: enough for the shortest sample, the same for both unless they differ widely."""
+    found = {}
+    for subject in (a, b):
+        repeats = 1
+        # The fastest of three: an interruption must not pass for a long run.
+        while repeats < MAX_REPEATS and min(subject.run(repeats) for _ in range(3)) < MIN_SAMPLE_S:
+            repeats *= 2
+        found[subject.name] = repeats
+    most = max(found.values())
+    return dict.fromkeys(found, most) if most <= 4 * min(found.values()) else found
 
 
 def _take(
@@ -152,7 +157,7 @@ def _take(
     b: Subject,
     settings: Settings,
     seed: int,
-    repeats: int,
+    repeats: dict[str, int],
     rules: Thresholds,
     seen: dict[str, _Seen],
     progress: Progress | None,
@@ -166,7 +171,7 @@ def _take(
         while len(times) < 2 * target:
             letter = order[len(times)]
             subject = a if letter == "A" else b
-            times.append(subject.run(repeats) / repeats)
+            times.append(subject.run(repeats[subject.name]) / repeats[subject.name])
             # Fingerprints cost time and cache; the first quad and the last run show what there is to see.
             if len(times) <= 4 or len(times) >= 2 * limit - 4:
                 seen[subject.name].add(subject.output())
@@ -200,7 +205,7 @@ def _narrow(analysis: Analysis, rules: Thresholds) -> bool:
 def _record(
     settings: Settings,
     seed: int,
-    repeats: int,
+    repeats: dict[str, int],
     order: str,
     times: list[float],
     analysis: Analysis,
@@ -238,7 +243,7 @@ def _record(
         order=order,
         seed=seed,
         warmup=settings.warmup,
-        repeats=repeats,
+        repeats={side.lower(): count for side, count in repeats.items()},
         timer=settings.timer,
         floor_s=settings.floor_s,
         thresholds_version=analysis.thresholds_version,

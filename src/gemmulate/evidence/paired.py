@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmulate.evidence.comparison import Comparison, Progress, Settings, run
-from gemmulate.evidence.cuda import CudaFunction
+from gemmulate.evidence.cuda import LIBRARIES, CudaFunction
 from gemmulate.evidence.subjects import Command, Function, Subject, code_function, namespace_of
 
 
@@ -27,95 +27,62 @@ def compare(
     """Decide whether g (B) is faster than, slower than or the same as f (A), both callables without arguments.
 
     pairs: how many A/B pairs (1…2000); None adds pairs until the interval is narrow enough. warmup: untimed calls of
-    each. seed: of the order; drawn and recorded when None. timer: "wall", or "torch" or "cupy" for CUDA events, which
-    alone know flush_l2. floor_s: seconds that no run can beat. same_output: results that differ leave the verdict
-    undecided. calibrate: compare f with itself first. store: JSON-lines file that the record is appended to.
-    progress: called with (runs done, runs planned).
+    each. seed: of the order; drawn and recorded when None. timer: "wall"; "cpu" for the processor time of all threads;
+    "torch" or "cupy" for CUDA events, which alone know flush_l2. floor_s: seconds that no run can beat. same_output:
+    results that differ leave the verdict undecided. calibrate: compare f with itself first. store: JSON-lines file
+    that the record is appended to. progress: called with (runs done, runs planned).
 
     The intervals are exact for independent symmetric differences; the verdict is about this process on this machine.
     Raises ValueError for arguments out of range, EngineUnavailable for a timer that cannot run here, and whatever f
     and g raise. Source: Hodges and Lehmann (1963) for the interval, Wilcoxon (1945) for its confidence.
 
-    >>> compare(lambda: sum(range(20_000)), lambda: sum(range(60_000)), pairs=20, seed=1).verdict
+    >>> compare(lambda: sum(range(1_000)), lambda: sum(range(100_000)), pairs=20, seed=1).verdict
     'slower'
     """
-    settings = _settings(pairs, warmup, seed, timer, floor_s, same_output, calibrate, store)
+    path = None if store is None else str(store)
+    settings = Settings(pairs, warmup, seed, timer, floor_s, same_output, calibrate, path)
     a: Subject
     b: Subject
-    if timer == "wall":
-        if flush_l2:
-            raise ValueError("flush_l2 needs a CUDA timer; use timer='torch' or timer='cupy'")
-        a, b = Function("A", f), Function("B", g)
-    else:
+    if timer in LIBRARIES:
         a = CudaFunction("A", f, library=timer, flush_l2=flush_l2)
         b = CudaFunction("B", g, library=timer, flush_l2=flush_l2)
-    return run(a, b, settings, one_run_per_sample=timer != "wall", progress=progress)
+    else:
+        if flush_l2:
+            raise ValueError("flush_l2 needs a CUDA timer; use timer='torch' or timer='cupy'")
+        a, b = Function("A", f, timer), Function("B", g, timer)
+    return run(a, b, settings, one_run_per_sample=timer in LIBRARIES, progress=progress)
 
 
 def compare_commands(
-    a: str,
-    b: str,
-    *,
-    timeout_s: float = 60.0,
-    pairs: int | None = None,
-    warmup: int = 1,
-    seed: int | None = None,
-    floor_s: float | None = None,
-    same_output: bool = False,
-    calibrate: bool = False,
-    store: str | Path | None = None,
-    progress: Progress | None = None,
+    a: str, b: str, settings: Settings | None = None, *, timeout_s: float = 60.0, progress: Progress | None = None
 ) -> Comparison:
     """`compare` for two command lines, run without a shell: the time of a whole process, its start included.
 
-    timeout_s: seconds that one run may take; the other arguments as for `compare`. The output compared is what the
-    commands write to standard output. Raises SubjectError when a command cannot be started, fails, or runs too long.
+    settings: as the arguments of `compare`, by default with one untimed run; timeout_s: seconds that one run may take.
+    The output compared is what the commands write to standard output. Raises SubjectError when a command cannot be
+    started, fails, or runs too long.
 
-    >>> compare_commands("sleep 0.001", "sleep 0.02", pairs=8, seed=1).verdict
+    >>> compare_commands("true", "sleep 0.2", Settings(pairs=8, warmup=1)).verdict
     'slower'
     """
     if not 0 < timeout_s < float("inf"):
         raise ValueError(f"timeout = {timeout_s} s is not positive and finite; give the seconds one run may take")
-    settings = _settings(pairs, warmup, seed, "wall", floor_s, same_output, calibrate, store)
-    subjects = Command("A", a, timeout_s), Command("B", b, timeout_s)
+    settings = settings or Settings(warmup=1)
+    subjects = (Command(name, command, timeout_s, settings.timer) for name, command in (("A", a), ("B", b)))
     return run(*subjects, settings, one_run_per_sample=True, progress=progress)
 
 
 def compare_code(
-    a: str,
-    b: str,
-    *,
-    setup: str = "",
-    pairs: int | None = None,
-    warmup: int = 3,
-    seed: int | None = None,
-    floor_s: float | None = None,
-    same_output: bool = False,
-    calibrate: bool = False,
-    store: str | Path | None = None,
-    progress: Progress | None = None,
+    a: str, b: str, settings: Settings | None = None, *, setup: str = "", progress: Progress | None = None
 ) -> Comparison:
     """`compare` for two Python expressions, evaluated in one process after the statements of `setup`.
 
-    The other arguments as for `compare`. Raises SubjectError when setup or an expression is no Python or fails.
+    settings: as the arguments of `compare`. Raises SubjectError when setup or an expression is no Python or fails.
 
-    >>> compare_code("sum(x)", "sum(x[:100])", setup="x = list(range(50_000))", pairs=20, seed=1).verdict
+    >>> compare_code("sum(x)", "sum(x[:100])", Settings(pairs=20), setup="x = list(range(50_000))").verdict
     'faster'
     """
-    settings = _settings(pairs, warmup, seed, "wall", floor_s, same_output, calibrate, store)
+    settings = settings or Settings()
     namespace = namespace_of(setup)
-    return run(code_function("A", a, namespace), code_function("B", b, namespace), settings, progress=progress)
-
-
-def _settings(
-    pairs: int | None,
-    warmup: int,
-    seed: int | None,
-    timer: str,
-    floor_s: float | None,
-    same_output: bool,
-    calibrate: bool,
-    store: str | Path | None,
-) -> Settings:
-    path = None if store is None else str(store)
-    return Settings(pairs, warmup, seed, timer, floor_s, same_output, calibrate, path)
+    subjects = (code_function(name, code, namespace, settings.timer) for name, code in (("A", a), ("B", b)))
+    return run(*subjects, settings, progress=progress)

@@ -94,7 +94,7 @@ def order_statistic_ranks(n: int, p: float, confidence: float) -> tuple[int, int
     equation 7.1.2).
 
     >>> order_statistic_ranks(59, 0.95, 0.95), order_statistic_ranks(58, 0.95, 0.95)
-    ((1, 59), None)
+    ((50, 59), None)
     """
     if n < sample_floor(p, confidence):
         return None
