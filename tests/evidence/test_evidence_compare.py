@@ -69,7 +69,7 @@ def test_processor_time_leaves_out_waiting(run_cli: Run) -> None:
         "--a",
         "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'",
         "--b",
-        "sleep 0.3",
+        "sleep 0.05",
         "--pairs",
         7,
         "--timer",

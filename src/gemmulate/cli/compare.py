@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table
+from gemmulate.cli.output import print_json, print_table, write_whole
 
 if TYPE_CHECKING:
     from gemmulate.evidence import Comparison
@@ -38,6 +38,7 @@ def compare(
     fail_on: str = "",
     store: Path | None = None,
     no_store: Annotated[bool, Parameter(negative="")] = False,
+    html: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
     """Decide whether B is faster than A by paired ABBA runs.
@@ -75,6 +76,8 @@ def compare(
         JSON-lines file that the record is appended to; by default evidence.jsonl in the user's data folder.
     no_store
         Keep no record.
+    html
+        Write a self-contained page with the paired differences and the time line to this file.
     as_json
         Print JSON.
     """
@@ -101,6 +104,10 @@ def compare(
         result = compare_code(a, b, settings, setup=setup, progress=_progress())
     else:
         result = compare_commands(a, b, settings, timeout_s=timeout, progress=_progress())
+    if html is not None:
+        from gemmulate.report.screening import comparison_section, page
+
+        write_whole(html, page("Comparison", [comparison_section(result)]))
     if as_json:
         print_json(result)
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table
+from gemmulate.cli.output import print_json, print_table, write_whole
 
 if TYPE_CHECKING:
     from gemmulate.screen import ScreenResult
@@ -24,6 +24,7 @@ def screen(
     *,
     compiled: list[str] | None = None,
     fail_on: str = "",
+    html: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
     """Screen the candidates of a design note on paper.
@@ -38,6 +39,8 @@ def screen(
         NAME=FILE or NAME=FILE:FUNCTION: a ptxas log or cuobjdump listing that holds the kernel of a candidate.
     fail_on
         Verdicts that make the exit status 1, separated by commas: rejected, undecided, advanced.
+    html
+        Write a self-contained page with the interval chart to this file.
     as_json
         Print JSON.
     """
@@ -45,6 +48,10 @@ def screen(
 
     unwanted = _verdicts(fail_on)
     result = run(spec, _compiled(compiled or []))
+    if html is not None:
+        from gemmulate.report.screening import page, screen_section
+
+        write_whole(html, page("Screening", [screen_section(result)]))
     if as_json:
         print_json(result)
     else:

@@ -68,8 +68,8 @@ def compare_commands(
     if not 0 < timeout_s < float("inf"):
         raise ValueError(f"timeout = {timeout_s} s is not positive and finite; give the seconds one run may take")
     settings = settings or Settings(warmup=1)
-    subjects = (Command(name, command, timeout_s, settings.timer) for name, command in (("A", a), ("B", b)))
-    return run(*subjects, settings, one_run_per_sample=True, progress=progress)
+    first, second = (Command(name, command, timeout_s, settings.timer) for name, command in (("A", a), ("B", b)))
+    return run(first, second, settings, one_run_per_sample=True, progress=progress)
 
 
 def compare_code(
@@ -84,5 +84,5 @@ def compare_code(
     """
     settings = settings or Settings()
     namespace = namespace_of(setup)
-    subjects = (code_function(name, code, namespace, settings.timer) for name, code in (("A", a), ("B", b)))
-    return run(*subjects, settings, progress=progress)
+    first, second = (code_function(name, code, namespace, settings.timer) for name, code in (("A", a), ("B", b)))
+    return run(first, second, settings, progress=progress)

@@ -68,6 +68,7 @@ class ScreenResult(msgspec.Struct, frozen=True):
     floors_ms: dict[str, float]
     floor_sources: dict[str, str]
     recoverable_share: float | None
+    gate_limits_ms: dict[str, float]
     speedup_ceilings: dict[str, Ceiling]
     candidates: dict[str, CandidateResult]
     scenarios: list[Scenario]
@@ -101,6 +102,7 @@ def screen(spec: Spec | str | Path, compiled: Mapping[str, CompiledFunction] | N
         floors_ms=floors,
         floor_sources={name: FLOOR_SOURCES[name] for name in floors},
         recoverable_share=recoverable_share(spec.baseline),
+        gate_limits_ms=_gate_limits_ms(spec),
         speedup_ceilings=limits,
         candidates=results,
         scenarios=scenarios,
@@ -112,6 +114,10 @@ def _parts_ms(spec: Spec) -> float | None:
     if spec.preparation is None or not spec.preparation.parts:
         return None
     return sum(part.one("ms") for part in spec.preparation.parts.values())
+
+
+def _gate_limits_ms(spec: Spec) -> dict[str, float]:
+    return {gate.name: gate.limit.one("ms") for gate in spec.gates if gate.kind == "mainloop" and gate.limit}
 
 
 def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFunction | None) -> CandidateResult:
@@ -141,8 +147,7 @@ def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFunction | No
     reasons += _projection_problems(candidate, spec, projection.mainloop)
     if verdict != "rejected":
         reasons += _open_questions(gates, owed)
-    targets = {"baseline": spec.baseline.time.one("ms")}
-    targets |= {gate.name: gate.limit.one("ms") for gate in spec.gates if gate.kind == "mainloop" and gate.limit}
+    targets = {"baseline": spec.baseline.time.one("ms")} | _gate_limits_ms(spec)
     breakeven = {name: breakeven_handoff_ms(candidate, spec.baseline, target) for name, target in targets.items()}
     return CandidateResult(
         verdict=verdict,
