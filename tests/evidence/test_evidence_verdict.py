@@ -16,17 +16,25 @@ RUNS = 1000
 
 
 class Machine:
-    """Time per run: base · (1 + drift · progress) · lognormal noise that may last (autocorrelation)."""
+    """Time per run: base · (1 + drift · progress) · lognormal noise that may last (autocorrelation).
 
-    def __init__(self, seed: int, runs: int, drift: float, noise: float, memory: float = 0.0) -> None:
+    `busy` is the share of time in which another process takes the core for milliseconds; its spells last a few runs.
+    """
+
+    def __init__(
+        self, seed: int, runs: int, drift: float, noise: float, memory: float = 0.0, busy: float = 0.0
+    ) -> None:
         self.rng = np.random.default_rng(seed)
-        self.runs, self.drift, self.noise, self.memory = runs, drift, noise, memory
-        self.step, self.last = 0, 0.0
+        self.runs, self.drift, self.noise, self.memory, self.busy = runs, drift, noise, memory, busy
+        self.step, self.last, self.disturbed = 0, 0.0, False
 
     def next(self) -> float:
         self.last = self.memory * self.last + self.rng.normal(0.0, self.noise)
         self.step += 1
-        return 1e-3 * (1 + self.drift * self.step / self.runs) * math.exp(self.last)
+        if self.busy and self.rng.random() < 0.5:
+            self.disturbed = bool(self.rng.random() < self.busy)
+        waiting = self.rng.integers(1, 3) * 4e-3 if self.disturbed else 0.0
+        return 1e-3 * (1 + self.drift * self.step / self.runs) * math.exp(self.last) + waiting
 
 
 class Simulated:
@@ -40,10 +48,12 @@ class Simulated:
         return "same"
 
 
-def verdicts(pairs: int, effect: float, noise: float, drift: float, memory: float = 0.0, runs: int = RUNS) -> list[str]:
+def verdicts(
+    pairs: int, effect: float, noise: float, drift: float, memory: float = 0.0, busy: float = 0.0, runs: int = RUNS
+) -> list[str]:
     found = []
     for seed in range(runs):
-        machine = Machine(seed, 2 * pairs, drift, noise, memory)
+        machine = Machine(seed, 2 * pairs, drift, noise, memory, busy)
         subjects = Simulated("A", machine, 1.0), Simulated("B", machine, effect)
         result = run(*subjects, Settings(pairs=pairs, warmup=0, seed=seed), one_run_per_sample=True)
         found.append(result.verdict)
@@ -51,10 +61,12 @@ def verdicts(pairs: int, effect: float, noise: float, drift: float, memory: floa
 
 
 @pytest.mark.parametrize(
-    ("noise", "memory"), [(0.01, 0.0), (0.05, 0.0), (0.05, 0.8)], ids=["quiet", "noisy", "noise that lasts"]
+    ("noise", "memory", "busy"),
+    [(0.01, 0.0, 0.0), (0.05, 0.0, 0.0), (0.05, 0.8, 0.0), (0.01, 0.0, 0.35)],
+    ids=["quiet", "noisy", "noise that lasts", "busy"],
 )
-def test_false_alarms_under_one_percent_drift(noise: float, memory: float) -> None:
-    found = verdicts(30, 1.0, noise, 0.01, memory)
+def test_false_alarms_under_one_percent_drift(noise: float, memory: float, busy: float) -> None:
+    found = verdicts(40, 1.0, noise, 0.01, memory, busy)
     assert found.count("faster") + found.count("slower") <= 0.05 * RUNS
 
 
@@ -62,6 +74,14 @@ def test_false_alarms_under_one_percent_drift(noise: float, memory: float) -> No
 @pytest.mark.parametrize("pairs", [12, 30])
 def test_a_two_percent_effect_is_found(effect: float, verdict: str, pairs: int) -> None:
     assert verdicts(pairs, effect, 0.01, 0.01).count(verdict) >= 0.90 * RUNS
+
+
+def test_a_busy_machine_hides_neither_a_difference_nor_its_absence() -> None:
+    for effect, verdict in ((1.0, "same"), (1.05, "slower")):
+        assert verdicts(200, effect, 0.01, 0.01, busy=0.35, runs=100).count(verdict) >= 95
+    machine = Machine(1, 400, 0.0, 0.01, busy=0.35)
+    result = analyse(order(200, 1), np.array([machine.next() for _ in range(400)]))
+    assert (result.unit, result.units) == ("quiet pair", 25)
 
 
 def test_ten_percent_drift_hides_nothing() -> None:

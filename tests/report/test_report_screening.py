@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -73,7 +74,7 @@ def test_a_drift_shows_as_a_slope_of_both_sides() -> None:
     for colour in (svg.ORANGE, svg.BLUE):
         heights = [float(dot.get("cy", "")) for dot in dots if dot.get("fill") == colour]
         assert len(heights) == 30
-        assert all(later <= earlier for earlier, later in zip(heights, heights[1:], strict=False))
+        assert all(later <= earlier for earlier, later in pairwise(heights))
 
 
 def test_paired_differences_lie_on_their_side_of_zero() -> None:

@@ -158,6 +158,8 @@ def _print(result: "Comparison") -> None:
             f"  {result.pairs} pairs, {result.units} {result.unit}s, {result.sign_agreement:.0%} point the same way; "
             f"drift over the run {result.drift:+.1%}; outliers kept: A {result.outliers['a']}, B {result.outliers['b']}"
         )
+    if result.unit == "quiet pair":
+        print("  many runs were disturbed: only quiet pairs count; a quieter machine or --timer cpu tells more")
     if result.outputs.equal is not None:
         print(f"  outputs {'are equal' if result.outputs.equal else 'differ'}")
     if result.calibration is not None:

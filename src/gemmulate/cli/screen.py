@@ -85,7 +85,7 @@ def _print(result: "ScreenResult") -> None:
     print(result.title)
     print(f"baseline {result.baseline_ms:g} ms ({result.baseline_boundary})")
     if result.floors_ms:
-        print("floors " + ", ".join(f"{name} {time:.1f} ms" for name, time in result.floors_ms.items()))
+        print("floors " + ", ".join(f"{name} {time:.4g} ms" for name, time in result.floors_ms.items()))
     if result.recoverable_share is not None:
         print(f"recoverable share of the no-eligible region {result.recoverable_share:.1%}")
     print()
@@ -94,8 +94,8 @@ def _print(result: "ScreenResult") -> None:
         rows.append(
             (
                 name,
-                f"{candidate.mainloop_ms[0]:.0f}–{candidate.mainloop_ms[1]:.0f}",
-                f"{candidate.complete_ms[0]:.0f}–{candidate.complete_ms[1]:.0f}",
+                f"{candidate.mainloop_ms[0]:.3g}–{candidate.mainloop_ms[1]:.3g}",
+                f"{candidate.complete_ms[0]:.3g}–{candidate.complete_ms[1]:.3g}",
                 {True: "yes", False: "no", None: "unknown"}[candidate.launchable],
                 f"{candidate.verdict} ({candidate.state})",
             )
@@ -111,11 +111,11 @@ def _print(result: "ScreenResult") -> None:
             mark = {True: "holds", False: "does not hold", None: "unknown"}[row.holds]
             print(f"  {row.item}: projected {row.projected}, compiled {row.compiled}: {mark}")
         for target, ends in candidate.breakeven_handoff_ms.items():
-            print(f"  break-even handoff against {target}: {ends[0]:.1f} ms, at best {ends[1]:.1f} ms")
+            print(f"  break-even handoff against {target}: {ends[0]:.4g} ms, at best {ends[1]:.4g} ms")
         for moved in candidate.sensitivity:
             print(
-                f"  {moved.input} {moved.low:g}…{moved.high:g} {moved.unit}: {moved.time_at_low_ms:.1f}…"
-                f"{moved.time_at_high_ms:.1f} ms (swing {moved.swing_ms:.1f})"
+                f"  {moved.input} {moved.low:g}…{moved.high:g} {moved.unit}: {moved.time_at_low_ms:.4g}…"
+                f"{moved.time_at_high_ms:.4g} ms (swing {moved.swing_ms:.3g})"
             )
     if result.scenarios:
         print()

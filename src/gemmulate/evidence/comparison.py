@@ -4,6 +4,7 @@ B is the candidate, A what it is compared with: "faster" means that B is faster.
 """
 
 import gc
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -140,16 +141,24 @@ class _Seen:
 
 
 def _repeats(a: Subject, b: Subject) -> dict[str, int]:
-    """Runs per sample of each side: enough for the shortest sample, the same for both unless they differ widely."""
-    found = {}
-    for subject in (a, b):
-        repeats = 1
-        # The fastest of three: an interruption must not pass for a long run.
-        while repeats < MAX_REPEATS and min(subject.run(repeats) for _ in range(3)) < MIN_SAMPLE_S:
-            repeats *= 2
-        found[subject.name] = repeats
+    """Runs per sample of each side, such that the samples of both last equally long.
+
+    An interruption of a given length then hits both sides with the same odds and the same weight: with samples of
+    unequal length, a busy machine makes the side with the longer ones look slow. Sides that are close get one count.
+    """
+    single = {subject.name: _single_run_s(subject) for subject in (a, b)}
+    length = max(MIN_SAMPLE_S, *single.values())
+    found = {name: min(MAX_REPEATS, math.ceil(length / seconds)) for name, seconds in single.items()}
     most = max(found.values())
-    return dict.fromkeys(found, most) if most <= 4 * min(found.values()) else found
+    return dict.fromkeys(found, most) if most <= 1.5 * min(found.values()) else found
+
+
+def _single_run_s(subject: Subject) -> float:
+    """Seconds of one run, from enough of them to fill the shortest sample; the fastest of several tries."""
+    repeats = 1
+    while (seconds := min(subject.run(repeats) for _ in range(5))) < MIN_SAMPLE_S and repeats < MAX_REPEATS:
+        repeats *= 2
+    return max(seconds, 1e-9) / repeats
 
 
 def _take(

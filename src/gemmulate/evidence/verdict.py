@@ -15,6 +15,7 @@ from gemmulate.evidence.statistics import (
     hodges_lehmann,
     order_statistic_ranks,
     outliers,
+    quartile_ratio,
     sample_floor,
 )
 
@@ -40,6 +41,9 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     confidence: float
     percentile_confidence: float
     quads_from_pairs: int
+    disturbed_quartile_ratio: float
+    quiet_group_quads: int
+    quiet_groups: int
     equivalence: float
     smallest_effect: float
     sign_agreement: float
@@ -98,8 +102,7 @@ def analyse(order: str, times_s: Floats, *, floor_s: float | None = None, rules:
         raise ValueError("a time is zero, negative or not finite; time more work per sample")
     a, b = times[sides == "A"], times[sides == "B"]
     pairs = len(a)
-    log_units, unit = _units(order, np.log(times), pairs, rules)
-    second_units, _ = _units(order, times, pairs, rules)
+    unit, log_units, second_units = _units(order, times, pairs, rules)
     ratio = interval = difference = difference_interval = agreement = None
     if pairs:
         centre, log_interval = hodges_lehmann(log_units, rules.confidence)
@@ -137,15 +140,29 @@ def _starts(order: str) -> range:
     return range(0, len(order), 2)
 
 
-def _units(order: str, values: Floats, pairs: int, rules: Thresholds) -> tuple[Floats, str]:
-    """B − A per pair, or per quad when there are enough pairs; a pair left over from the quads is dropped."""
-    differences = np.array(
-        [values[i + 1] - values[i] if order[i] == "A" else values[i] - values[i + 1] for i in _starts(order)]
-    )
+def _units(order: str, times: Floats, pairs: int, rules: Thresholds) -> tuple[str, Floats, Floats]:
+    """What the statistics count, and its differences B − A in logarithms and in seconds.
+
+    Single pairs when they are few, else whole quads, a pair left over being dropped; the quietest pair of each group
+    of quads when many runs were disturbed.
+    """
+    log_pairs, second_pairs = _differences(order, np.log(times)), _differences(order, times)
     if pairs < rules.quads_from_pairs:
-        return differences, "pair"
-    whole = differences[: pairs // 2 * 2]
-    return whole.reshape(-1, 2).mean(axis=1), "quad"
+        return "pair", log_pairs, second_pairs
+    whole = pairs // 2 * 2
+    log_quads, second_quads = log_pairs[:whole].reshape(-1, 2), second_pairs[:whole].reshape(-1, 2)
+    if quartile_ratio(log_pairs) <= rules.disturbed_quartile_ratio:
+        return "quad", log_quads.mean(axis=1), second_quads.mean(axis=1)
+    size = 2 * max(1, min(rules.quiet_group_quads, whole // 2 // rules.quiet_groups))
+    kept = whole // size * size
+    totals = times.reshape(-1, 2).sum(axis=1)[:kept].reshape(-1, size)
+    quiet = np.arange(0, kept, size) + totals.argmin(axis=1)
+    return "quiet pair", log_pairs[quiet], second_pairs[quiet]
+
+
+def _differences(order: str, values: Floats) -> Floats:
+    """B − A of every pair."""
+    return np.array([(values[i + 1] - values[i]) * (1 if order[i] == "A" else -1) for i in _starts(order)])
 
 
 def _decide(

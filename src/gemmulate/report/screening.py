@@ -54,7 +54,7 @@ def interval_chart(result: ScreenResult) -> str:
         x, y = axis(value), 16 + 16.0 * index
         right = x > (axis.start + axis.end) / 2
         parts.append(svg.line(x, y + 4, x, bottom + 6, stroke=svg.ORANGE, dash=dash, width=1.5))
-        parts.append(svg.text(x, y, f"{words} {value:.1f}", anchor="end" if right else "start", fill=svg.ORANGE))
+        parts.append(svg.text(x, y, f"{words} {value:.4g}", anchor="end" if right else "start", fill=svg.ORANGE))
     parts += svg.bottom_axis(axis, bottom + 6, "main loop, ms")
     return svg.figure(bottom + 50, f"Main-loop intervals: {result.title}", parts)
 
@@ -119,7 +119,7 @@ def screen_section(result: ScreenResult) -> str:
     rows = [
         (
             name,
-            *(f"{low:.0f}–{high:.0f}" for low, high in (one.mainloop_ms, one.complete_ms)),
+            *(f"{low:.3g}–{high:.3g}" for low, high in (one.mainloop_ms, one.complete_ms)),
             _VERDICTS[one.launchable],
             one.verdict,
             "; ".join(one.reasons),

@@ -56,25 +56,25 @@ def _floor(
     if "tensor_pipe" not in floors or spec.baseline.tensor_active is None:
         return []
     floor, t0 = floors["tensor_pipe"], spec.baseline.time.one("ms")
-    derivation = f"{t0:g} × {spec.baseline.tensor_active.one('1'):g} = {floor:.1f} ms"
+    derivation = f"{t0:g} × {spec.baseline.tensor_active.one('1'):g} = {floor:.4g} ms"
     found = []
     for name, result in results.items():
         if not spec.candidates[name].same_tensor_work:
             continue
         low = claimed_low_ms(spec.candidates[name], result.mainloop_ms)
         if low < floor:
-            text = f"{name}: {low:g} ms lies below the tensor-pipe floor of {floor:.1f} ms"
+            text = f"{name}: {low:g} ms lies below the tensor-pipe floor of {floor:.4g} ms"
             found.append(Finding("below_floor", name, text, derivation))
         elif floor / low > CLOSE:
             text = f"{name}: {low:g} ms needs {floor / low:.1%} tensor utilisation"
-            found.append(Finding("floor_close", name, text, f"{floor:.1f} / {low:g} = {floor / low:.3f}"))
+            found.append(Finding("floor_close", name, text, f"{floor:.4g} / {low:g} = {floor / low:.3f}"))
     for ceiling in ceilings.values():
         text = f"speed-up within {ceiling.boundary!r} is at most {ceiling.speedup:.3f}×"
         found.append(Finding("speedup_ceiling", ceiling.boundary, text, ceiling.arithmetic))
     if spec.preparation is not None:
         added = spec.preparation.added.to("ms")[0]
-        text = f"complete time is at least {floor + added:.0f} ms"
-        found.append(Finding("complete_floor", "note", text, f"{floor:.1f} + {added:g} = {floor + added:.1f} ms"))
+        text = f"complete time is at least {floor + added:.3g} ms"
+        found.append(Finding("complete_floor", "note", text, f"{floor:.4g} + {added:g} = {floor + added:.4g} ms"))
     out = [scenario for scenario in scenarios if scenario.reachable is False]
     if out and spec.scenarios is not None:
         names = ", ".join(f"{scenario.speedup:g}×" for scenario in out)
@@ -115,7 +115,7 @@ def _denominator(spec: Spec, results: dict[str, "CandidateResult"]) -> list[Find
         ]
         low, high = result.complete_ms
         arithmetic = "; ".join(
-            f"{spec.boundaries[boundary].one('ms'):g}/{high:.1f} … {spec.boundaries[boundary].one('ms'):g}/{low:.1f}"
+            f"{spec.boundaries[boundary].one('ms'):g}/{high:.4g} … {spec.boundaries[boundary].one('ms'):g}/{low:.4g}"
             for boundary in wider
         )
         text = f"{name}: {' and '.join(ranges)}; a speed-up has to name its boundary"

@@ -63,7 +63,7 @@ def _mainloop(gate: Gate, projection: Projection) -> tuple[str, str]:
         return FAIL, "no part of the projected interval lies above the floors"
     low = projection.feasible[0]
     verdict = "<" if low < limit else "≥"
-    return (PASS if low < limit else FAIL), f"feasible lower bound {low:.1f} ms {verdict} {limit:g} ms"
+    return (PASS if low < limit else FAIL), f"feasible lower bound {low:.4g} ms {verdict} {limit:g} ms"
 
 
 def _residency(candidate: Candidate, launch: Launch) -> tuple[str, str]:

@@ -135,7 +135,7 @@ def _from_recovery(candidate: Candidate, baseline: Baseline) -> tuple[float, flo
 
 def _inputs(candidate: Candidate, baseline: Baseline) -> tuple[float, float, Interval, Interval]:
     if candidate.recovered is None or candidate.handoff is None or baseline.no_eligible is None:
-        raise ValueError(f"candidate {candidate.name}: recovered needs the baseline's no_eligible share; give it")
+        raise ValueError(f"candidate {candidate.name}: recovered and handoff need the baseline's no_eligible share")
     return (
         baseline.time.one("ms"),
         baseline.no_eligible.one("1"),

@@ -6,7 +6,7 @@ four warps by setmaxnreg. A cluster needs a placement that no rule on paper can 
 
 import msgspec
 
-from gemmulate.screen.architecture import PARTITIONS, WARP_SIZE, architecture
+from gemmulate.screen.architecture import MAX_REGISTERS_PER_THREAD, PARTITIONS, WARP_SIZE, architecture
 from gemmulate.screen.compiled import CompiledFunction
 from gemmulate.screen.residency import Occupancy, occupancy, register_ceiling, registers_per_warp
 from gemmulate.screen.spec import Candidate
@@ -34,6 +34,8 @@ def launch(candidate: Candidate, arch: str, compiled: CompiledFunction | None = 
         registers = compiled.registers
     if registers is None:
         return Launch(None, None, "no register count given")
+    if registers > MAX_REGISTERS_PER_THREAD:
+        return Launch(False, None, f"{registers} registers per thread exceed {MAX_REGISTERS_PER_THREAD}")
     shared = round(candidate.shared.to("byte")[1]) if candidate.shared is not None else 0
     if compiled is not None and compiled.shared_bytes is not None:
         shared = max(shared, compiled.shared_bytes)

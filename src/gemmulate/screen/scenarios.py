@@ -45,7 +45,7 @@ def ceilings(spec: Spec) -> dict[str, Ceiling]:
         if name != spec.baseline.boundary and spec.preparation is not None:
             added = spec.preparation.added.to("ms")[0]
         speedup = time.one("ms") / (floor + added)
-        below = f"({floor:.1f} + {added:g})" if added else f"{floor:.1f}"
+        below = f"({floor:.4g} + {added:g})" if added else f"{floor:.4g}"
         result[name] = Ceiling(name, speedup, f"{time.one('ms'):g} / {below} = {speedup:.3f}")
     return result
 

@@ -202,7 +202,7 @@ def _projection_problems(candidate: Candidate, spec: Spec, mainloop: Interval) -
     low = claimed_low_ms(candidate, mainloop)
     for name, floor in lower_bounds_ms(candidate, spec.baseline).items():
         if low < floor:
-            reasons.append(f"projection too low: {low:g} ms lies below the {name} floor of {floor:.1f} ms")
+            reasons.append(f"projection too low: {low:g} ms lies below the {name} floor of {floor:.4g} ms")
         elif floor / low > CLOSE:
             reasons.append(f"projection close to a floor: {low:g} ms needs {floor / low:.1%} {name} utilisation")
     cap = recoverable_share(spec.baseline) if candidate.same_tensor_work else None

@@ -4,12 +4,12 @@ Every number is a `Quantity`. The baseline and the boundaries are measured; what
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from gemmulate.quantity import Quantity, Status
-from gemmulate.screen.architecture import architecture
+from gemmulate.screen.architecture import MAX_REGISTERS_PER_THREAD, MAX_THREADS_PER_CTA, architecture
 from gemmulate.screen.toml_source import Section, TomlSource
 
 SCHEMA: Final = 1
@@ -189,12 +189,16 @@ def load_spec(path: str | Path) -> Spec:
     names = list(root.sections("candidates", required=True))
     if not names:
         raise root.error("candidates", "no candidate; give at least one [candidates.NAME]")
+    baseline = _baseline(root.section("baseline"), boundaries)
+    for name, part in root.sections("candidates").items():
+        if "recovered" in part and baseline.no_eligible is None:
+            raise part.error("recovered", "needs the baseline's no_eligible share; give it under [baseline]")
     return Spec(
         file=str(path),
         title=root.text("title"),
         arch=_arch(root),
         boundaries=boundaries,
-        baseline=_baseline(root.section("baseline"), boundaries),
+        baseline=baseline,
         preparation=_preparation(root.section("preparation")) if "preparation" in root else None,
         candidates={name: _candidate(name, part) for name, part in root.sections("candidates").items()},
         gates=[_gate(part, names) for part in root.array("gates")],
@@ -262,7 +266,7 @@ def _preparation(section: Section) -> Preparation:
 
 def _candidate(name: str, section: Section) -> Candidate:
     section.only([field for field in Candidate.__struct_fields__ if field not in ("name", "evidence_source")])
-    claims = {"statuses": CLAIMED}
+    claims: dict[str, Any] = {"statuses": CLAIMED}
     floors = {}
     for floor, part in section.sections("floors").items():
         part.only(("work", "rate"))
@@ -271,8 +275,10 @@ def _candidate(name: str, section: Section) -> Candidate:
     candidate = Candidate(
         name=name,
         text=section.text("text", default=""),
-        threads=section.maybe("threads", "threads", whole=True, **claims),
-        registers=section.maybe("registers", "registers per thread", whole=True, **claims),
+        threads=section.maybe("threads", "threads", whole=True, most=MAX_THREADS_PER_CTA, **claims),
+        registers=section.maybe(
+            "registers", "registers per thread", whole=True, most=MAX_REGISTERS_PER_THREAD, **claims
+        ),
         registers_per_cta=section.maybe("registers_per_cta", "registers", interval=True, **claims),
         allocation=section.text("allocation", default="uniform", choices=ALLOCATIONS),
         shared=section.maybe("shared", "bytes", interval=True, positive=False, **claims),

@@ -4,6 +4,7 @@
 """
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Collection
@@ -148,12 +149,13 @@ class Section:
         interval: bool = False,
         whole: bool = False,
         positive: bool = True,
+        most: float = math.inf,
         statuses: Collection[Status] = tuple(Status),
     ) -> Quantity:
         """A required number with unit, status and source, of the given dimension.
 
-        interval admits [low, high]; whole asks for integers; positive refuses zero; statuses are those that may
-        stand here.
+        interval admits [low, high]; whole asks for integers; positive refuses zero; most is the largest value
+        that may stand here in the unit given, statuses the statuses.
         """
         table = self._get(key, dict, "{ value = …, unit = …, status = …, source = … }", True)
         entry = Section(self.source, (*self.path, key), table, self.defaults)
@@ -180,6 +182,8 @@ class Section:
         low, high = quantity.ends
         if low < 0 or (positive and low == 0):
             raise self.error(key, f"value {low:g} must be {'positive' if positive else '0 or more'}")
+        if high > most:
+            raise self.error(key, f"value {high:g} {unit} is above {most:g}, the most that a block can have")
         if whole and (low != int(low) or high != int(high)):
             raise self.error(key, f"value {quantity.value!r} must be a whole number")
         if dimension == "ratio" and unit != "x" and quantity.to("1")[1] > 1:
