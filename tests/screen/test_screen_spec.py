@@ -57,7 +57,8 @@ CHANGES = [
     ("value = [6, 15]", "value = [-6, 15]", ["candidates.VEA-B.handoff", "0 or more"]),
     ("value = 320,", "value = 1056,", ["candidates.VEA-B.threads", "above 1024"]),
     ('value = 176, unit', 'value = 256, unit', ["candidates.VEA-B.registers", "above 255"]),
-    ('no_eligible = { value = 63.53, unit = "%", status = "measured" }', "", ["candidates.VEA-A.recovered", "needs the"]),
+    ('no_eligible = { value = 63.53, unit = "%", status = "measured" }', "",
+     ["candidates.VEA-A.recovered", "needs the baseline's no_eligible"]),
     ("value = 320,", "value = 320.5,", ["candidates.VEA-B.threads", "whole number"]),
     ("value = 320,", "value = [320, 384],", ["candidates.VEA-B.threads", "is an interval"]),
     ('value = 176, unit = "register/thread", status = "projected"', 'value = 176, unit = "register/thread", status = '

@@ -11,6 +11,7 @@ from gemmulate.cli.output import print_json, print_table, write_whole
 if TYPE_CHECKING:
     from gemmulate.screen import ScreenResult
     from gemmulate.screen.compiled import CompiledFunction
+    from gemmulate.screen.measured import Measured
 
 _VERDICTS = ("rejected", "undecided", "advanced")
 
@@ -23,6 +24,7 @@ def screen(
     spec: Path,
     *,
     compiled: list[str] | None = None,
+    measured: list[str] | None = None,
     fail_on: str = "",
     html: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -37,6 +39,8 @@ def screen(
         TOML file with the baseline, the candidates, gates and scenarios.
     compiled
         NAME=FILE or NAME=FILE:FUNCTION: a ptxas log or cuobjdump listing that holds the kernel of a candidate.
+    measured
+        NAME=FILE: what `gemmulate compare --json` wrote with the candidate as B, or an evidence store (last record).
     fail_on
         Verdicts that make the exit status 1, separated by commas: rejected, undecided, advanced.
     html
@@ -47,7 +51,7 @@ def screen(
     from gemmulate.screen import screen as run
 
     unwanted = _verdicts(fail_on)
-    result = run(spec, _compiled(compiled or []))
+    result = run(spec, _compiled(compiled or []), _measured(measured or []))
     if html is not None:
         from gemmulate.report.screening import page, screen_section
 
@@ -64,13 +68,25 @@ def _compiled(entries: list[str]) -> dict[str, "CompiledFunction"]:
 
     found = {}
     for entry in entries:
-        name, equals, place = entry.partition("=")
-        if not equals or not name or not place:
-            raise ValueError(f"--compiled {entry!r} is not NAME=FILE or NAME=FILE:FUNCTION")
+        name, place = _split("--compiled", entry, "NAME=FILE or NAME=FILE:FUNCTION")
         # A path may hold a colon of its own.
         file, function = (place, "") if Path(place).exists() else tuple(place.rpartition(":")[::2])
         found[name] = choose(read_compiled(file or place), function, place)
     return found
+
+
+def _measured(entries: list[str]) -> dict[str, "Measured"]:
+    from gemmulate.screen.measured import read_measured
+
+    pairs = (_split("--measured", entry, "NAME=FILE") for entry in entries)
+    return {name: read_measured(file) for name, file in pairs}
+
+
+def _split(option: str, entry: str, form: str) -> tuple[str, str]:
+    name, _, place = entry.partition("=")
+    if not name or not place:
+        raise ValueError(f"{option} {entry!r} is not {form}")
+    return name, place
 
 
 def _verdicts(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from gemmulate.screen.latency import (
     sensitivity,
 )
 from gemmulate.screen.launch import launch
+from gemmulate.screen.measured import Measured
 from gemmulate.screen.reconcile import Reconciled, reconcile, same_architecture
 from gemmulate.screen.residency import Occupancy
 from gemmulate.screen.scenarios import Ceiling, Scenario, ceilings, scenario_results
@@ -75,20 +76,27 @@ class ScreenResult(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def screen(spec: Spec | str | Path, compiled: Mapping[str, CompiledFunction] | None = None) -> ScreenResult:
+def screen(
+    spec: Spec | str | Path,
+    compiled: Mapping[str, CompiledFunction] | None = None,
+    measured: Mapping[str, Measured] | None = None,
+) -> ScreenResult:
     """Screen a design note, a Spec or the path of its TOML file.
 
-    compiled maps candidate names to what the compiler said about their kernels. Runs nothing and needs no GPU; all
-    times come from the note's own figures. Raises SpecError for a spec that breaks a rule, ValueError for compiled
-    evidence about an unknown candidate.
+    compiled maps candidate names to what the compiler said about their kernels, measured to paired comparisons with
+    the baseline. Runs nothing and needs no GPU; all times come from the note's own figures. Raises SpecError for a spec
+    that breaks a rule, ValueError for evidence about an unknown candidate.
     """
     if not isinstance(spec, Spec):
         spec = load_spec(spec)
-    compiled = compiled or {}
-    for name in compiled:
+    compiled, measured = compiled or {}, measured or {}
+    for name in (*compiled, *measured):
         if name not in spec.candidates:
             raise ValueError(f"candidate {name!r} is unknown; {spec.file} has {', '.join(spec.candidates)}")
-    results = {name: _candidate(spec, candidate, compiled.get(name)) for name, candidate in spec.candidates.items()}
+    results = {
+        name: _candidate(spec, candidate, compiled.get(name), measured.get(name))
+        for name, candidate in spec.candidates.items()
+    }
     scenarios, limits = scenario_results(spec), ceilings(spec)
     floors = floors_ms(spec.baseline)
     return ScreenResult(
@@ -120,7 +128,9 @@ def _gate_limits_ms(spec: Spec) -> dict[str, float]:
     return {gate.name: gate.limit.one("ms") for gate in spec.gates if gate.kind == "mainloop" and gate.limit}
 
 
-def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFunction | None) -> CandidateResult:
+def _candidate(
+    spec: Spec, candidate: Candidate, compiled: CompiledFunction | None, measured: Measured | None
+) -> CandidateResult:
     on_paper = launch(candidate, spec.arch)
     reported = compiled
     if compiled is not None and not same_architecture(compiled, spec.arch):
@@ -138,13 +148,19 @@ def _candidate(spec: Spec, candidate: Candidate, compiled: CompiledFunction | No
         held.add("resident_ctas")
         if compiled.spill_store_bytes is not None:
             held.add("spills")
+    if measured is not None:
+        held |= measured.held
     owed = {name: EVIDENCE[name] for name in spec.owed if name not in held}
     reasons = _rejections(candidate, start.launchable, start.text, projection.feasible is None, gates)
+    if measured is not None and measured.verdict in ("slower", "same"):
+        reasons.append(f"measured {measured.text}")
     verdict = "rejected" if reasons else "advanced"
     if not reasons and (owed or any(gate.outcome == UNKNOWN for gate in gates)):
         verdict = "undecided"
     state = verdict if verdict != "undecided" else _state(held)
     reasons += _projection_problems(candidate, spec, projection.mainloop)
+    if measured is not None and measured.verdict in ("faster", "undecided"):
+        reasons.append(f"measured {measured.text}")
     if verdict != "rejected":
         reasons += _open_questions(gates, owed)
     targets = {"baseline": spec.baseline.time.one("ms")} | _gate_limits_ms(spec)

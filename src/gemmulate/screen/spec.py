@@ -190,7 +190,7 @@ def load_spec(path: str | Path) -> Spec:
     if not names:
         raise root.error("candidates", "no candidate; give at least one [candidates.NAME]")
     baseline = _baseline(root.section("baseline"), boundaries)
-    for name, part in root.sections("candidates").items():
+    for part in root.sections("candidates").values():
         if "recovered" in part and baseline.no_eligible is None:
             raise part.error("recovered", "needs the baseline's no_eligible share; give it under [baseline]")
     return Spec(
