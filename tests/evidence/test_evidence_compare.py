@@ -1,6 +1,7 @@
 """Contract: `compare` times real callables and commands, keeps everything, and turns every failure into one line."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -265,6 +266,12 @@ def test_exit_status(run_cli: Run, fail_on: str, status: int) -> None:
         (["--a", "py:1", "--b", "true"], "both be"),
         (["--a", "true", "--b", "true", "--setup", "x = 1"], "--setup belongs to py:"),
         (["--a", "py:1 +", "--b", "py:1"], "--a is no Python expression"),
+        (["--a", "sh -c 'kill -35 $$'", "--b", "true"], "was ended by signal 35"),
+        (["--a", "true", "--b", "true", "--html", "/none/x.html"], "the folder /none does not exist"),
+        (["--a", "true", "--b", "true", "--html", "/tmp"], "/tmp cannot be written"),
+        (["--a", "true", "--b", "true", "--store", "/tmp"], "/tmp cannot be written"),
+        (["--a", "py:exit()", "--b", "py:1"], "side A raised SystemExit"),
+        (["--a", "py:1", "--b", "py:1", "--setup", "exit(0)"], "--setup raised SystemExit"),
         (["--a", "py:1", "--b", "py:1/0"], "side B raised ZeroDivisionError"),
         (["--a", "py:1", "--b", "py:1", "--setup", "import no_such_module"], "--setup raised ModuleNotFoundError"),
         (["--a", "true", "--b", "true", "--store", "/proc/none/store.jsonl"], "/proc/none"),
@@ -279,6 +286,21 @@ def test_failures_are_one_line(run_cli: Run, arguments: list[str], words: str, t
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
     assert not (tmp_path / "store.jsonl").exists()
+
+
+def test_an_interruption_leaves_no_record_and_no_process(tmp_path: Path) -> None:
+    mark, file = tmp_path / "alive", tmp_path / "store.jsonl"
+    side = f"sh -c 'sleep 3; echo alive > {mark}'"
+    command = [PYTHON, "-c", "from gemmulate.cli import main; main()", "compare", "--a", side, "--b", side]
+    process = subprocess.Popen([*command, "--store", str(file)], stderr=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    time.sleep(2)
+    assert not mark.exists()
+    assert not file.exists()
 
 
 def test_a_stopped_command_leaves_no_process(run_cli: Run, tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ def test_the_architecture_of_a_listing(tmp_path: Path) -> None:
 def test_a_mislabelled_listing_is_refused_or_not_believed(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="constant bank of sm_89 or before, not sm_90a"):
         read_compiled(DATA / "resusage_heavy_86.txt", "90a")
+    with pytest.raises(EvidenceError, match="is about sm_90a, not sm_89"):
+        read_compiled(DATA / "heavy_ptxas_90a.log", "89")
+    assert read_compiled(DATA / "heavy_ptxas_90a.log", "90")[0].arch == "sm_90a"
     wrong = tmp_path / "resusage_90a.txt"
     wrong.write_text((DATA / "resusage_heavy_86.txt").read_text())
     assert (read_compiled(wrong)[1].arch, read_compiled(wrong)[1].shared_bytes) == ("", 4096)

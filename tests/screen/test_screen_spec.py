@@ -55,6 +55,10 @@ CHANGES = [
     ("value = [30, 42]", "value = [42, 30]", ["candidates.VEA-B.recovered", "reversed"]),
     ("value = [30, 42]", "value = [30, 42, 50]", ["candidates.VEA-B.recovered", "[low, high]"]),
     ("value = [6, 15]", "value = [-6, 15]", ["candidates.VEA-B.handoff", "0 or more"]),
+    ("[baseline]\n", "[[baseline]]\n", ["baseline", "is not a table"]),
+    ('name = "bounded p95"', 'name = "byte equality"', ["gates[7].name", "taken"]),
+    ('name = "bounded p95"', 'name = ""', ["gates[7].name", "empty"]),
+    ('time = { value = 237.089,', 'time = { value = 237.1,', ["baseline.time", "boundary 'mainloop'"]),
     ("value = 320,", "value = 1056,", ["candidates.VEA-B.threads", "above 1024"]),
     ('value = 176, unit', 'value = 256, unit', ["candidates.VEA-B.registers", "above 255"]),
     ('no_eligible = { value = 63.53, unit = "%", status = "measured" }', "",
@@ -122,6 +126,14 @@ def test_a_truncated_note_is_never_read_as_a_whole_one(tmp_path: Path) -> None:
     for end in range(0, NOTE.index("printed_complete") - 50, 97):
         assert end < last_needed
         refuse(tmp_path, NOTE[:end])
+
+
+def test_a_candidate_that_takes_no_time(tmp_path: Path) -> None:
+    text = NOTE.replace("value = 63.53", "value = 100").replace("value = [22, 35]", "value = [22, 100]")
+    file = tmp_path / "note.toml"
+    file.write_text(text.replace("value = [8, 18]", "value = [0, 18]"), encoding="utf-8")
+    with pytest.raises(ValueError, match="VEA-A: what it recovers leaves no time"):
+        screen(file)
 
 
 def test_a_huge_figure(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table, write_whole
+from gemmulate.cli.output import check_writable, print_json, print_table, write_whole
 
 if TYPE_CHECKING:
     from gemmulate.evidence import Comparison
@@ -84,6 +84,7 @@ def compare(
     from gemmulate.evidence import Settings, compare_code, compare_commands
 
     unwanted = _verdicts(fail_on)
+    check_writable(html)
     code_a, code_b = a.startswith("py:"), b.startswith("py:")
     if code_a != code_b:
         raise ValueError("--a and --b must both be commands or both be py: expressions; a process start is not a call")
@@ -129,8 +130,7 @@ def _store(path: Path | None) -> Path:
         home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         path = Path(home) / "gemmulate" / "evidence.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"--store {path} cannot be written; name another file, or give --no-store")
+    check_writable(path)
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table
+from gemmulate.cli.output import print_table
 
 
 def register(app: cyclopts.App) -> None:
@@ -26,6 +26,8 @@ def profile(
     as_json
         Print JSON.
     """
+    import json
+
     import msgspec
 
     from gemmulate.screen.profile import read_profile
@@ -34,12 +36,12 @@ def profile(
         raise ValueError("no file given; name an Nsight Compute CSV export or an .ncu-rep report")
     kernels = [(str(file), kernel) for file in files for kernel in read_profile(file)]
     if as_json:
-        print_json(
-            {
-                "kernel_count": len(kernels),
-                "kernels": [{"file": name, **msgspec.to_builtins(kernel)} for name, kernel in kernels],
-            }
-        )
+        # One kernel a line: the export of a whole application has thousands.
+        print(f'{{"kernel_count": {len(kernels)}, "kernels": [')
+        for index, (name, kernel) in enumerate(kernels):
+            one = {"file": name, **msgspec.to_builtins(kernel)}
+            print(json.dumps(one, ensure_ascii=False, allow_nan=False) + ("," if index < len(kernels) - 1 else ""))
+        print("]}")
         return 0
     for name, kernel in kernels:
         print(f"{name}: kernel {kernel.id}, compute capability {kernel.compute_capability}, {kernel.kernel[:80]}")

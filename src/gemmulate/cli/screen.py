@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table, write_whole
+from gemmulate.cli.output import check_writable, print_json, print_table, write_whole
 
 if TYPE_CHECKING:
     from gemmulate.screen import ScreenResult
@@ -51,6 +51,7 @@ def screen(
     from gemmulate.screen import screen as run
 
     unwanted = _verdicts(fail_on)
+    check_writable(html)
     result = run(spec, _compiled(compiled or []), _measured(measured or []))
     if html is not None:
         from gemmulate.report.screening import page, screen_section

@@ -172,7 +172,7 @@ def code_function(name: str, code: str, namespace: dict[str, Any], timer: str = 
     def evaluate() -> Any:
         try:
             return eval(compiled, namespace)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SubjectError(f"side {name} raised {type(error).__name__}: {error}") from error
 
     subject = Function(name, evaluate, timer)
@@ -185,7 +185,7 @@ def namespace_of(setup: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": "__setup__"}
     try:
         exec(compile(setup, "<--setup>", "exec"), namespace)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SubjectError(f"--setup raised {type(error).__name__}: {error}") from error
     return namespace
 
@@ -211,7 +211,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _ending(status: int) -> str:
     if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
+        known = {one.value: one.name for one in signal.Signals}
+        return f"was ended by {known.get(-status, f'signal {-status}')}"
     return f"failed with exit status {status}"
 
 

@@ -97,7 +97,8 @@ class _Reader:
         self.last_was_evidence = True
         if match := _ENTRY.search(line):
             self._close_entry()
-            self.entry, self.arch, self.stacks = match[1], match[2], {}
+            self.entry, self.stacks = match[1], {}
+            self._state_arch(match[2], number)
         elif match := _PROPERTIES.search(line):
             self.properties = match[1].strip()
         elif self.properties and (match := _STACK.search(line)):
@@ -111,7 +112,7 @@ class _Reader:
         elif self.named:
             self._resources(number, line)
         elif match := _ARCH.fullmatch(line.strip()):
-            self.arch = match[1]
+            self._state_arch(match[1], number)
         else:
             self.last_was_evidence = "ptxas info" in line and "ompil" not in line
         if len(self.functions) > MAX_FUNCTIONS:
@@ -125,6 +126,11 @@ class _Reader:
             raise self.error("holds no ptxas -v or cuobjdump --dump-resource-usage lines; compile with -Xptxas -v")
         if cut and self.last_was_evidence:
             raise self.error("its last line has no line end and may be cut short; add one if the file is whole")
+
+    def _state_arch(self, arch: str, number: int) -> None:
+        if self.given and arch.rstrip("af") != self.given.rstrip("af"):
+            raise self.error(f"is about {arch}, not {self.given}", number)
+        self.arch = arch
 
     def _close_entry(self) -> None:
         if self.entry:

@@ -99,6 +99,8 @@ def project(candidate: Candidate, baseline: Baseline, preparation: Preparation |
         clipped = (low, high)
     else:
         low, high, corners, clipped = _from_recovery(candidate, baseline)
+    if low <= 0:
+        raise ValueError(f"candidate {candidate.name}: what it recovers leaves no time at all; lower it")
     floor = max(lower_bounds_ms(candidate, baseline).values(), default=0.0)
     added = preparation.added.to("ms") if preparation is not None else (0.0, 0.0)
     feasible = (max(clipped[0], floor), clipped[1]) if clipped[1] >= floor else None

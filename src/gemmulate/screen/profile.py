@@ -6,6 +6,7 @@ thousands separators, n/a), the wide raw page with a row of units; UTF-16 with a
 
 import csv
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,6 @@ _LONG: Final = ("ID", "Kernel Name", "Block Size", "Grid Size", "CC", "Section N
 _WIDE: Final = ("ID", "Kernel Name", "CC")
 _WANTED: Final = {base + suffix for item in ITEMS for base in item.bases for suffix in item.suffixes}
 _DETAILS: Final = {(section, name) for item in ITEMS for section, name, _ in item.details}
-# n/a for a metric that was asked for by name says that the chip does not have it.
-_MISSING: Final = ("n/a", "nan", "")
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -87,10 +86,11 @@ class _Csv:
     def __init__(self, path: str) -> None:
         self.path = path
         self.wide = False
+        self._last: Identity | None = None
 
     def decimal_mark(self) -> str:
         try:
-            return decimal_mark(text for _, _, _, text in self.cells() if text not in _MISSING)
+            return decimal_mark(text for _, _, _, text in self.cells() if "." in text or "," in text)
         except MixedStyles as error:
             raise EvidenceError(f"{self.path}: {error}; export with one locale") from None
 
@@ -130,16 +130,16 @@ class _Csv:
         self, rows: Iterator[list[str]], header: list[str], column: dict[str, int]
     ) -> Iterator[tuple[Identity, Key, str, str]]:
         value = column.get("Metric Value", len(header))
+        name_at, section_at, unit_at = column["Metric Name"], column["Section Name"], column["Metric Unit"]
         for row in rows:
             # Rows end after the value; only rule rows carry the rule's columns.
             if len(row) <= value or len(row) > len(header):
                 raise EvidenceError(
                     f"{self.path}: a row of {len(row)} columns under {len(header)}; the file is cut short"
                 )
-            name = row[column["Metric Name"]]
+            name = row[name_at]
             if name:
-                identity = _identity(row, column)
-                yield identity, (row[column["Section Name"]], name), row[column["Metric Unit"]], row[value]
+                yield self._identity(row, column), (row[section_at], name), row[unit_at], row[value]
 
     def _wide(
         self, rows: Iterator[list[str]], header: list[str], column: dict[str, int]
@@ -153,9 +153,18 @@ class _Csv:
                 raise EvidenceError(
                     f"{self.path}: a row of {len(row)} columns under {len(header)}; the file is cut short"
                 )
-            identity = _identity(row, column)
+            identity = self._identity(row, column)
             for index in range(first, len(row)):
                 yield identity, ("", header[index]), units[index], row[index]
+
+    def _identity(self, row: list[str], column: dict[str, int]) -> Identity:
+        """The kernel of a row; the rows of a kernel are adjacent, so the last one is kept."""
+        process = row[column["Process ID"]] if "Process ID" in column else ""
+        number, name, capability = row[column["ID"]], row[column["Kernel Name"]], row[column["CC"]]
+        last = self._last
+        if last is None or last.id != number or last.process != process or last.kernel != name:
+            self._last = last = Identity(process, number, name, capability)
+        return last
 
     def _rows(self) -> Iterator[list[str]]:
         """CSV rows from the header on; what the profiler and the program print before it is skipped."""
@@ -192,11 +201,6 @@ class _Csv:
         # A row may end early without looking damaged: the last of "12" and "123" are both figures.
         if not last.endswith(("\n", "\r", '"')):
             raise EvidenceError(f"{self.path}: its last line has no end and may be cut short")
-
-
-def _identity(row: list[str], column: dict[str, int]) -> Identity:
-    process = row[column["Process ID"]] if "Process ID" in column else ""
-    return Identity(process, row[column["ID"]], row[column["Kernel Name"]], row[column["CC"]])
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
@@ -243,7 +247,9 @@ def _figure(item: Item, metric: str, unit: str, text: str, mark: str) -> Evidenc
     return Evidence(item.name, scaled, base or item.unit, metric, PROFILER_TIME if item.name == "duration" else "")
 
 
+@cache
 def _absent(item: Item, chip: str, refused: str) -> Evidence:
+    """Shared by all kernels that lack the item, so that a large export stays small in memory."""
     metric = metric_on(item, chip)
     if metric is None:
         other = substitute(item, chip)

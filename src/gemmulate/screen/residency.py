@@ -21,7 +21,7 @@ from gemmulate.screen.architecture import (
 )
 
 # Order in which a tie is named: what a kernel's author can change first.
-LIMITS: Final = ("registers", "shared", "warps", "barriers", "ctas")
+LIMITS: Final = ("registers", "shared", "warps", "ctas", "barriers")
 
 
 class Occupancy(msgspec.Struct, frozen=True):

@@ -201,7 +201,7 @@ def load_spec(path: str | Path) -> Spec:
         baseline=baseline,
         preparation=_preparation(root.section("preparation")) if "preparation" in root else None,
         candidates={name: _candidate(name, part) for name, part in root.sections("candidates").items()},
-        gates=[_gate(part, names) for part in root.array("gates")],
+        gates=_gates(root, names),
         scenarios=_scenarios(root.section("scenarios"), boundaries) if "scenarios" in root else None,
         owed=_owed(root),
     )
@@ -238,9 +238,14 @@ def _baseline(section: Section, boundaries: dict[str, Quantity]) -> Baseline:
     def share(key: str) -> Quantity | None:
         return section.maybe(key, "ratio", statuses=MEASURED, positive=key == "tensor_active")
 
+    time = section.quantity("time", "time", statuses=MEASURED)
+    if time.one("s") != boundaries[boundary].one("s"):
+        raise section.error(
+            "time", f"{time.value:g} {time.unit} is not the time of boundary {boundary!r}; give one figure"
+        )
     return Baseline(
         boundary=boundary,
-        time=section.quantity("time", "time", statuses=MEASURED),
+        time=time,
         threads=whole("threads", "threads"),
         registers=whole("registers", "registers per thread"),
         shared=section.maybe("shared", "bytes", positive=False, statuses=MEASURED),
@@ -326,6 +331,16 @@ def _evidence(section: Section) -> tuple[dict[str, bool], dict[str, str]]:
         found[name] = part.flag("holds", False)
         sources[name] = part.text("source")
     return found, sources
+
+
+def _gates(root: Section, candidates: list[str]) -> list[Gate]:
+    gates: list[Gate] = []
+    for part in root.array("gates"):
+        gate = _gate(part, candidates)
+        if not gate.name or gate.name in (other.name for other in gates):
+            raise part.error("name", f"{gate.name!r} is empty or taken; give every gate a name of its own")
+        gates.append(gate)
+    return gates
 
 
 def _gate(section: Section, candidates: list[str]) -> Gate:

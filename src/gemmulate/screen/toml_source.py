@@ -55,9 +55,11 @@ class TomlSource:
     def error(self, path: KeyPath, message: str) -> SpecError:
         """A SpecError at the line of `path` (or of the nearest table around it)."""
         probe = path
-        while probe and probe not in self._lines:
+        # [[name]] where [name] was wanted has its line under (name, 0).
+        while probe and probe not in self._lines and (*probe, 0) not in self._lines:
             probe = probe[:-1]
-        return SpecError(f"{self.name}:{self._lines.get(probe, 1)}: {dotted(path) or 'file'}: {message}")
+        line = self._lines.get(probe) or self._lines.get((*probe, 0), 1)
+        return SpecError(f"{self.name}:{line}: {dotted(path) or 'file'}: {message}")
 
     def root(self) -> "Section":
         """The top-level table."""
