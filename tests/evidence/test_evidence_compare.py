@@ -15,7 +15,8 @@ import pytest
 
 import gemmulate as gm
 from gemmulate.errors import EngineUnavailable
-from gemmulate.evidence import compare, store
+from gemmulate.evidence import Settings, compare, store
+from gemmulate.evidence.comparison import run
 from gemmulate.evidence.outputs import fingerprint
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -78,6 +79,32 @@ def test_processor_time_leaves_out_waiting(run_cli: Run) -> None:
         "cpu",
     )
     assert (found["timer"], found["verdict"]) == ("cpu", "faster")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (1.14e-3, 1.13e-3, (1, 1)),
+        (0.9e-3, 1.7e-3, (1, 1)),
+        (0.30e-3, 0.29e-3, (4, 4)),
+        (1e-6, 1.2e-6, (834, 834)),
+        (1e-6, 1e-3, (1000, 1)),
+        (20e-3, 1e-3, (1, 20)),
+    ],
+)
+def test_repeats_give_samples_of_equal_length(a: float, b: float, expected: tuple[int, int]) -> None:
+    class Fixed:
+        def __init__(self, name: str, seconds: float) -> None:
+            self.name, self.description, self.seconds = name, name, seconds
+
+        def run(self, repeats: int) -> float:
+            return repeats * self.seconds
+
+        def output(self) -> str | None:
+            return None
+
+    result = run(Fixed("A", a), Fixed("B", b), Settings(pairs=1, warmup=0))
+    assert (result.repeats["a"], result.repeats["b"]) == expected
 
 
 def test_outputs_are_compared() -> None:

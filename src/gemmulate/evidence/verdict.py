@@ -47,6 +47,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     equivalence: float
     smallest_effect: float
     sign_agreement: float
+    auto_width: float
     auto_first_pairs: int
     auto_pairs: int
     auto_seconds: float
