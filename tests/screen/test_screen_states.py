@@ -20,10 +20,13 @@ NOTE = Path(__file__).parents[2] / "examples" / "vortex.toml"
 KERNELS = Path(__file__).parents[2] / "examples" / "int8_kernels.toml"
 
 
-def record(verdict: str = "faster", *, percentile: float | None = 1.0, ratio: float = 0.8) -> Measured:
+def record(
+    verdict: str = "faster", *, percentile: float | None = 1.0, ratio: float = 0.8, equal: bool | None = None
+) -> Measured:
     sides = {name: {"value": percentile} for name in ("p10", "p50", "p90", "p95")}
     raw = {"kind": "comparison", "verdict": verdict, "reason": "r", "pairs": 60, "ratio": ratio}
     raw |= {"ratio_interval": [ratio - 0.01, ratio + 0.01], "percentiles": {"a": sides, "b": sides}}
+    raw["outputs"] = {"equal": equal}
     return msgspec.convert(raw, Measured)
 
 
@@ -52,7 +55,9 @@ def test_the_states_in_order(tmp_path: Path) -> None:
     both = with_evidence(tmp_path, "registers", "bytes_equal")
     assert state(both, measured={"avx512vnni": record(percentile=None)}) == ("undecided", "measured")
     assert state(both, measured=measured) == ("advanced", "advanced")
-    # Speed without equality advances nothing.
+    # Equal outputs in the comparison are the equality; speed without it advances nothing.
+    assert state(KERNELS, measured={"avx512vnni": record(equal=True)}) == ("advanced", "advanced")
+    assert state(KERNELS, measured={"avx512vnni": record(equal=False)}) == ("undecided", "projected")
     assert state(KERNELS, measured=measured) == ("undecided", "projected")
 
 

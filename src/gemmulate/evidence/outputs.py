@@ -12,8 +12,11 @@ import numpy as np
 def fingerprint(value: Any) -> str | None:
     """SHA-256 of a result: arrays, numbers, strings, bytes, None, and tuples, lists and dicts of them.
 
-    Arrays of torch and CuPy are brought to the host first. None for a value of any other kind: its bytes are unknown.
+    Arrays of torch and CuPy are brought to the host first. None for None, which is no result, and for a value of any
+    other kind: its bytes are unknown.
     """
+    if value is None:
+        return None
     digest = hashlib.sha256()
     return digest.hexdigest() if _feed(digest, value) else None
 

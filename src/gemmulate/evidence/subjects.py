@@ -115,11 +115,11 @@ class Command:
             raise SubjectError(f"command {self.name} {_ending(status)}{_last_words(errors)}")
         return _children_cpu() - used if self._cpu else seconds
 
-    def _drain(self, process: "subprocess.Popen[bytes]", deadline: float) -> tuple[str, bytes]:
-        """Read both pipes until they close; (fingerprint of stdout, end of stderr)."""
+    def _drain(self, process: "subprocess.Popen[bytes]", deadline: float) -> tuple[str | None, bytes]:
+        """Read both pipes until they close; (fingerprint of stdout, None when it is empty; end of stderr)."""
         assert process.stdout is not None
         assert process.stderr is not None
-        digest, errors = hashlib.sha256(), b""
+        digest, errors, written = hashlib.sha256(), b"", False
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             selector.register(process.stderr, selectors.EVENT_READ)
@@ -133,9 +133,10 @@ class Command:
                         selector.unregister(key.fileobj)
                     elif key.fileobj is process.stdout:
                         digest.update(chunk)
+                        written = True
                     else:
                         errors = (errors + chunk)[-_STDERR_KEPT:]
-        return digest.hexdigest(), errors
+        return (digest.hexdigest() if written else None), errors
 
 
 @final

@@ -20,6 +20,12 @@ class MeasuredPercentile(msgspec.Struct, frozen=True):
     value: float | None
 
 
+class MeasuredOutputs(msgspec.Struct, frozen=True):
+    """Whether both sides gave the same bytes; None when there was nothing to compare."""
+
+    equal: bool | None
+
+
 class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
     """The parts of a comparison that a screen uses; ratio = time of the candidate / time of the baseline."""
 
@@ -29,6 +35,7 @@ class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
     ratio: float | None
     ratio_interval: tuple[float, float] | None
     percentiles: dict[str, dict[str, MeasuredPercentile]]
+    outputs: MeasuredOutputs
 
     @property
     def text(self) -> str:

@@ -131,6 +131,8 @@ def _gate_limits_ms(spec: Spec) -> dict[str, float]:
 def _candidate(
     spec: Spec, candidate: Candidate, compiled: CompiledFunction | None, measured: Measured | None
 ) -> CandidateResult:
+    if measured is not None and measured.outputs.equal and "bytes_equal" not in candidate.evidence:
+        candidate = _with_equal_bytes(candidate)
     on_paper = launch(candidate, spec.arch)
     reported = compiled
     if compiled is not None and not same_architecture(compiled, spec.arch):
@@ -183,6 +185,15 @@ def _candidate(
         evidence_owed=owed,
         occupancy=start.occupancy,
         reconciled=[] if reported is None else reconcile(candidate, reported, spec.arch, on_paper, start),
+    )
+
+
+def _with_equal_bytes(candidate: Candidate) -> Candidate:
+    """The candidate with the equality that its comparison saw: both sides gave the same bytes."""
+    return msgspec.structs.replace(
+        candidate,
+        evidence=candidate.evidence | {"bytes_equal": True},
+        evidence_source=candidate.evidence_source | {"bytes_equal": "equal outputs in the paired comparison"},
     )
 
 
