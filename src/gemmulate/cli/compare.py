@@ -1,15 +1,15 @@
 """`gemmulate compare`: a paired measurement of two commands or two Python expressions, and a verdict."""
 
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import cyclopts
+import msgspec
 from cyclopts import Parameter
 
-from gemmulate.cli.output import check_writable, print_json, print_table, write_whole
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.output import check_target, examples, print_json, print_table, progress, write_atomically
 
 if TYPE_CHECKING:
     from gemmulate.evidence import Comparison
@@ -17,9 +17,19 @@ if TYPE_CHECKING:
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _VERDICTS = ("faster", "slower", "same", "undecided")
 
+_EXAMPLES = examples(
+    ('gemmulate compare --a "./old" --b "./new" --pairs 60', "two commands, 60 runs each"),
+    ('gemmulate compare --setup "x = list(range(10**4))" --a "py:sum(x)" --b "py:sum(x, 0)"', "two expressions"),
+    (
+        "gemmulate compare --a ./old --b ./new --fail-on slower,undecided",
+        "exit status 1 unless B is faster or the same",
+    ),
+)
+
 
 def register(app: cyclopts.App) -> None:
-    app.command(compare)
+    """Add `compare` to the application."""
+    app.command(compare, help_epilogue=_EXAMPLES)
 
 
 def compare(
@@ -39,7 +49,7 @@ def compare(
     store: Path | None = None,
     no_store: Annotated[bool, Parameter(negative="")] = False,
     html: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Decide whether B is faster than A by paired ABBA runs.
 
@@ -78,13 +88,12 @@ def compare(
         Keep no record.
     html
         Write a self-contained page with the paired differences and the time line to this file.
-    as_json
-        Print JSON.
     """
     from gemmulate.evidence import Settings, compare_code, compare_commands
 
     unwanted = _verdicts(fail_on)
-    check_writable(html)
+    if html is not None:
+        check_target(html)
     code_a, code_b = a.startswith("py:"), b.startswith("py:")
     if code_a != code_b:
         raise ValueError("--a and --b must both be commands or both be py: expressions; a process start is not a call")
@@ -100,17 +109,19 @@ def compare(
         calibrate=calibrate,
         store=None if no_store else str(_store(store)),
     )
-    if code_a:
-        a, b = a.removeprefix("py:"), b.removeprefix("py:")
-        result = compare_code(a, b, settings, setup=setup, progress=_progress())
-    else:
-        result = compare_commands(a, b, settings, timeout_s=timeout, progress=_progress())
+    with progress("runs") as report:
+        if code_a:
+            a, b = a.removeprefix("py:"), b.removeprefix("py:")
+            result = compare_code(a, b, settings, setup=setup, progress=report)
+        else:
+            result = compare_commands(a, b, settings, timeout_s=timeout, progress=report)
     if html is not None:
         from gemmulate.report.screening import comparison_section, page
 
-        write_whole(html, page("Comparison", [comparison_section(result)]))
+        with write_atomically(html) as file:
+            file.write(page("Comparison", [comparison_section(result)]).encode())
     if as_json:
-        print_json(result)
+        print_json(msgspec.to_builtins(result))
     else:
         _print(result)
     return int(result.verdict in unwanted)
@@ -130,20 +141,8 @@ def _store(path: Path | None) -> Path:
         home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         path = Path(home) / "gemmulate" / "evidence.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    check_writable(path)
+    check_target(path)
     return path
-
-
-def _progress() -> Callable[[int, int], None] | None:
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, planned: int) -> None:
-        end = "\r\033[K" if done == planned else ""
-        sys.stderr.write(f"\r{done}/{planned} runs{end}")
-        sys.stderr.flush()
-
-    return show
 
 
 def _print(result: "Comparison") -> None:

@@ -6,18 +6,25 @@ from typing import Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, print_table
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.output import examples, print_json, print_table
+
+_EXAMPLES = examples(
+    ("gemmulate compiled kernel.cu --arch 90a,120a", "compile for two architectures and read registers and spills"),
+    ("gemmulate compiled ptxas.log --json", "the functions of a ptxas -v log as JSON"),
+)
 
 
 def register(app: cyclopts.App) -> None:
-    app.command(compiled)
+    """Add `compiled` to the application."""
+    app.command(compiled, help_epilogue=_EXAMPLES)
 
 
 def compiled(
     *files: Path,
     arch: str = "",
     nvcc_flags: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Read what the compiler says about each function.
 
@@ -30,8 +37,6 @@ def compiled(
         architecture, the one that it is of.
     nvcc_flags
         Further flags for nvcc, as one string.
-    as_json
-        Print JSON.
     """
     import shlex
 

@@ -1,15 +1,20 @@
 """`gemmulate occupancy`: resident CTAs of a kernel, what bounds them, and the largest register count that launches."""
 
-from typing import Annotated
-
 import cyclopts
-from cyclopts import Parameter
+import msgspec
 
-from gemmulate.cli.output import print_json, print_table
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.output import examples, print_json, print_table
+
+_EXAMPLES = examples(
+    ("gemmulate occupancy --arch 9.0 --threads 320 --registers 176", "a block that cannot launch, and why"),
+    ("gemmulate occupancy --arch sm_120a --threads 128 --registers 72 --shared 8192 --json", "the limits as JSON"),
+)
 
 
 def register(app: cyclopts.App) -> None:
-    app.command(occupancy)
+    """Add `occupancy` to the application."""
+    app.command(occupancy, help_epilogue=_EXAMPLES)
 
 
 def occupancy(
@@ -20,7 +25,7 @@ def occupancy(
     shared: int = 0,
     barriers: int = 1,
     carveout: int | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Say how many CTAs fit on an SM and which resource binds.
 
@@ -38,14 +43,12 @@ def occupancy(
         Named barriers per block.
     carveout
         Shared memory configured on the SM in bytes; all of it when not given.
-    as_json
-        Print JSON.
     """
     from gemmulate.screen import occupancy as rules
 
     result = rules(arch, threads=threads, registers=registers, shared=shared, barriers=barriers, carveout=carveout)
     if as_json:
-        print_json(result)
+        print_json(msgspec.to_builtins(result))
         return 0
     print(
         f"{result.ctas_per_sm} CTAs per SM on {result.arch}, {result.resident_warps} warps "

@@ -1,21 +1,25 @@
 """`gemmulate profile`: the evidence items of profiled kernels from Nsight Compute exports."""
 
 from pathlib import Path
-from typing import Annotated
 
 import cyclopts
-from cyclopts import Parameter
 
-from gemmulate.cli.output import print_table
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.output import examples, print_table
+
+_EXAMPLES = examples(
+    ("gemmulate profile export.csv", "the evidence items of every kernel, and the metric for each that is missing"),
+)
 
 
 def register(app: cyclopts.App) -> None:
-    app.command(profile)
+    """Add `profile` to the application."""
+    app.command(profile, help_epilogue=_EXAMPLES)
 
 
 def profile(
     *files: Path,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Read the evidence that a candidate owes from profiler exports.
 
@@ -23,8 +27,6 @@ def profile(
     ----------
     files
         Nsight Compute CSV exports (details, metrics or raw page) or .ncu-rep reports.
-    as_json
-        Print JSON.
     """
     import json
 
@@ -40,7 +42,7 @@ def profile(
         print(f'{{"kernel_count": {len(kernels)}, "kernels": [')
         for index, (name, kernel) in enumerate(kernels):
             one = {"file": name, **msgspec.to_builtins(kernel)}
-            print(json.dumps(one, ensure_ascii=False, allow_nan=False) + ("," if index < len(kernels) - 1 else ""))
+            print(json.dumps(one, allow_nan=False) + ("," if index < len(kernels) - 1 else ""))
         print("]}")
         return 0
     for name, kernel in kernels:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import cyclopts
+import msgspec
 from cyclopts import Parameter
 
-from gemmulate.cli.output import check_writable, print_json, print_table, write_whole
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.output import check_target, examples, print_json, print_table, write_atomically
 
 if TYPE_CHECKING:
     from gemmulate.screen import ScreenResult
@@ -15,19 +17,26 @@ if TYPE_CHECKING:
 
 _VERDICTS = ("rejected", "undecided", "advanced")
 
+_EXAMPLES = examples(
+    ("gemmulate screen examples/vortex.toml", "verdicts, gates, scenarios and what is wrong in the note"),
+    ("gemmulate screen note.toml --compiled NEW=ptxas.log:kernel", "projected registers held against compiled ones"),
+    ("gemmulate screen note.toml --measured NEW=record.json --fail-on rejected", "with a measured comparison"),
+)
+
 
 def register(app: cyclopts.App) -> None:
-    app.command(screen)
+    """Add `screen` to the application."""
+    app.command(screen, help_epilogue=_EXAMPLES)
 
 
 def screen(
     spec: Path,
     *,
-    compiled: list[str] | None = None,
-    measured: list[str] | None = None,
+    compiled: Annotated[list[str] | None, Parameter(negative="")] = None,
+    measured: Annotated[list[str] | None, Parameter(negative="")] = None,
     fail_on: str = "",
     html: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Screen the candidates of a design note on paper.
 
@@ -45,20 +54,20 @@ def screen(
         Verdicts that make the exit status 1, separated by commas: rejected, undecided, advanced.
     html
         Write a self-contained page with the interval chart to this file.
-    as_json
-        Print JSON.
     """
     from gemmulate.screen import screen as run
 
     unwanted = _verdicts(fail_on)
-    check_writable(html)
+    if html is not None:
+        check_target(html)
     result = run(spec, _compiled(compiled or []), _measured(measured or []))
     if html is not None:
         from gemmulate.report.screening import page, screen_section
 
-        write_whole(html, page("Screening", [screen_section(result)]))
+        with write_atomically(html) as file:
+            file.write(page("Screening", [screen_section(result)]).encode())
     if as_json:
-        print_json(result)
+        print_json(msgspec.to_builtins(result))
     else:
         _print(result)
     return int(any(candidate.verdict in unwanted for candidate in result.candidates.values()))

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gemmulate.errors import GemmulateError
+from gemmulate.errors import FileError
 
 # A record of 1,000 pairs has about 50 kB; a line past this is no record.
 MAX_LINE_BYTES: Final = 16_000_000
 
 
-class StoreError(GemmulateError, ValueError):
+class StoreError(FileError):
     """A store holds a line that is no record."""
 
 

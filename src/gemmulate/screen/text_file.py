@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gemmulate.errors import GemmulateError
+from gemmulate.errors import FileError
 
 # The longest line of real evidence is a wide profiler row of about 100 kB.
 MAX_LINE: Final = 1_000_000
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
-class EvidenceError(GemmulateError, ValueError):
+class EvidenceError(FileError):
     """A file of evidence cannot be read as what it should be."""
 
 

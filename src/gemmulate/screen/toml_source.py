@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, final
 
-from gemmulate.errors import GemmulateError
+from gemmulate.errors import FileError
 from gemmulate.quantity import UNITS, Quantity, Status, units_of
 
 # A design note is a few kilobytes; a file past this is something else.
@@ -22,7 +22,7 @@ _QUANTITY_KEYS: Final = ("value", "unit", "status", "source", "boundary", "clock
 KeyPath = tuple[str | int, ...]
 
 
-class SpecError(GemmulateError, ValueError):
+class SpecError(FileError):
     """A spec file breaks a rule; the message starts with file:line: key."""
 
 
