@@ -70,7 +70,7 @@ def read_profile(path: str | Path) -> list[ProfiledKernel]:
     """
     with Path(path).open("rb") as file:
         head = file.read(4)
-    if head == _REPORT_MAGIC:
+    if head == _REPORT_MAGIC or (head and str(path).endswith(".ncu-rep")):
         return _read_report(path)
     reader = _Csv(str(path))
     mark = reader.decimal_mark()
@@ -270,7 +270,10 @@ def _read_report(path: str | Path) -> list[ProfiledKernel]:
             f"{path} is a binary report; pip install ncu-report (proprietary), or export it: "
             "ncu --import FILE --csv --page raw"
         ) from None
-    report = module.load_report(str(path))
+    try:
+        report = module.load_report(str(path))
+    except Exception as error:  # the vendor's module raises its own kinds
+        raise EvidenceError(f"{path}: cannot be loaded as a report: {error}") from None
     kernels: list[ProfiledKernel] = []
     for range_index in range(report.num_ranges()):
         part = report.range_by_idx(range_index)
@@ -281,11 +284,11 @@ def _read_report(path: str | Path) -> list[ProfiledKernel]:
                 if name in _WANTED:
                     metric = action.metric_by_name(name)
                     figures[("", name)] = [(metric.unit(), repr(metric.value()))]
-            major, minor = (
-                action.metric_by_name(f"device__attribute_compute_capability_{part_}").value()
-                for part_ in ("major", "minor")
-            )
-            identity = Identity("", str(len(kernels)), str(action.name()), f"{int(major)}.{int(minor)}")
+            capability = [
+                action.metric_by_name(f"device__attribute_compute_capability_{level}") for level in ("major", "minor")
+            ]
+            version = ".".join(str(int(one.value())) for one in capability if one is not None)
+            identity = Identity("", str(len(kernels)), str(action.name()), version)
             kernels.append(_kernel(identity, figures, "."))
     if not kernels:
         raise EvidenceError(f"{path}: the report holds no kernel")
