@@ -85,15 +85,21 @@ def sample(count: int, rng: np.random.Generator, keep: int) -> Array:
     return np.concatenate([[0], np.sort(inner), [count - 1]])
 
 
-def assert_componentwise(c: Array, a: Array, b: Array, *, relative_to_value: int | None = None) -> None:
-    """Grade A: |C − AB| ≤ k·u·|A||B| elementwise; or ≤ relative_to_value·k·u·|AB| where that is asked for."""
+def assert_componentwise(
+    c: Array, a: Array, b: Array, *, relative_to_value: int | None = None, depth: int | None = None
+) -> None:
+    """Grade A: |C − AB| ≤ k·u·|A||B| elementwise; or ≤ relative_to_value·k·u·|AB| where that is asked for.
+
+    `depth` is k where a and b are the part of a deeper product in which nothing but zeros was left out.
+    """
     assert c.dtype == np.result_type(a, b)
     assert c.shape == (a.shape[0], b.shape[1])
     exact, u = exact_product(a, b), -binary(c.dtype).p
+    k = exact.k if depth is None else depth
     if relative_to_value is not None:
-        bound, rule = np.abs(exact.value) * (relative_to_value * exact.k), f"{relative_to_value}·k·u·|AB|"
+        bound, rule = np.abs(exact.value) * (relative_to_value * k), f"{relative_to_value}·k·u·|AB|"
     else:
-        bound, rule = exact.magnitude * exact.k, "k·u·|A||B|"
+        bound, rule = exact.magnitude * k, "k·u·|A||B|"
     _assert_bound(c, exact, bound, exact.exponent + u, rule)
 
 

@@ -10,6 +10,10 @@ from hypothesis import HealthCheck, settings
 
 import gemmulate as gm
 
+# Two test processes share two cores: waiting threads that spin would take the time from the other's that work
+# (a 17×70×33 product: 67 ms spinning, 0.1 ms asleep, on 2 cores with a load of 12). Read when OpenMP loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 ENGINES = ("reference", "native", "native-scalar", "native-avx2", "native-avxvnni", "native-avx512vnni")
 
 # Chosen for repeatable runs in CI; elsewhere new examples are drawn each time.

@@ -70,7 +70,9 @@ def test_engines_threads_and_layouts_agree(
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("spread", [1, 12, 45])
 def test_one_to_eight_threads(engine: str, accuracy: str, dtype: np.dtype[Any], spread: int) -> None:
-    sizes = [(1, 700, 1), (3, 40, 300), (130, 65, 97)] + ([(257, 300, 259)] if engine == "native" else [])
+    sizes = [(1, 700, 1), (3, 40, 90)]
+    if engine != "reference":
+        sizes += [(3, 40, 300), (130, 65, 97)] + ([(257, 300, 259)] if engine == "native" else [])
     for shape in sizes:
         a, b = draw_operands(71, shape, dtype, spread, 0.0)
         want = gm.matmul(a, b, accuracy=accuracy, engine=engine, threads=1)
@@ -83,7 +85,7 @@ def test_one_to_eight_threads(engine: str, accuracy: str, dtype: np.dtype[Any], 
 @pytest.mark.parametrize("overflow", ["wrap", "object"])
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8", "?"])
 def test_one_to_eight_threads_of_integers(engine: str, overflow: str, dtype: str) -> None:
-    for shape in ((1, 700, 1), (3, 40, 300), (130, 65, 97)):
+    for shape in ((1, 700, 1), (3, 40, 90) if engine == "reference" else (130, 65, 197)):
         a, b = draw_operands(72, shape, np.dtype(dtype), 0, 0.0)
         want = gm.matmul(a, b, overflow=overflow, engine=engine, threads=1)
         for threads in range(2, 9):

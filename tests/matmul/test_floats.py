@@ -105,6 +105,24 @@ def test_halfway_cases_round_to_even(mm: Matmul, dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_the_smallest_part_decides_a_tie(mm: Matmul, dtype: np.dtype[Any]) -> None:
+    """2^s + ulp/2 ± something smaller by any factor that the format has: even in 2^2000 lies the direction."""
+    fmt = binary(dtype)
+    scales = range(fmt.quantum + fmt.p, fmt.emax, 37)
+    rows = []
+    for s in scales:
+        for smaller in {fmt.quantum, *range(s - fmt.p - 1, fmt.quantum, -(fmt.emax - fmt.quantum) // 15)}:
+            rows += [[2.0**s, odd * 2.0 ** (s - fmt.p), sign * 2.0**smaller] for odd in (1, 3) for sign in (1, -1)]
+    a, b = np.array(rows, dtype=dtype), np.array([[1, -1]] * 3, dtype=dtype)
+    assert len(np.unique(a, axis=0)) == len(a)
+    want = correctly_rounded(a, b)
+    for left, right, c in ((a, b, want), (b.T, a.T, want.T), (a[:, ::-1], b, want)):
+        assert_bits(mm(left, right, accuracy="exact"), c)
+    for row in a[:: len(a) // 40]:  # alone, its own range is all there is
+        assert_bits(mm(row[None], b, accuracy="exact"), correctly_rounded(row[None], b))
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
 def test_overflow_goes_to_infinity_only_when_the_exact_value_does(mm: Matmul, dtype: np.dtype[Any]) -> None:
     """Sums that pass the largest number on their way and come back; results a hair below and on the threshold."""
     fmt = binary(dtype)
