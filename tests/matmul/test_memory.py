@@ -41,7 +41,7 @@ calls = {
     "special": lambda: gm.matmul(special, f, engine=engine),
     "wrap": lambda: gm.matmul(i, i, overflow="wrap", engine=engine),
     "object": lambda: (gm.matmul(i[:8], i[:, :8], overflow="object", engine=engine), gm.matmul(o, o.T, engine=engine)),
-    "errors": lambda: (refused(i, i), refused(f, f[:3]), refused(f, f, out=np.empty((2, 2))), refused(f, i * 1j)),
+    "errors": lambda: (refused(i, i), refused(f, f[:3]), refused(f, f, out=np.empty((2, 2))), refused(f, o)),
 }
 pages = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 for _ in range(count // 10):
