@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -111,6 +113,52 @@ def verify(
 
 
 @group.command
+def search(
+    key: str | None = None,
+    /,
+    *,
+    formats: Annotated[str, Parameter(help="Formats to regenerate, e.g. fp4_e2m1,int8; default all.")] = "",
+    output: Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder for the entries found.")] = None,
+    processes: Annotated[int | None, Parameter(help="Worker processes (default: all cores).")] = None,
+    json: Json = False,
+) -> int:
+    """Search one key, or regenerate the catalogue of whole formats into a folder.
+
+    The classes are exhaustive, so the result needs no seed and does not depend on the number of processes. An
+    interrupted regeneration goes on where it stopped when it is called again with the same folder.
+    """
+    from gemmulate.cli.app import CommandError
+    from gemmulate.encodings.search.regenerate import regenerate, search_key
+    from gemmulate.encodings.search.residues import REACH
+
+    if key is not None:
+        found, rejected = search_key(key)
+        reasons = [{"search": r.search, "reason": r.reason} for r in rejected]
+        if json:
+            _print_json({"found": found.to_dict() if found else None, "rejected": reasons})
+        else:
+            from gemmulate.encodings.describe import describe
+
+            for r in rejected:
+                print(f"rejected {r.search}: {r.reason}")
+            print(describe(found) if found else f"nothing found for {key} in these classes")
+        return 0 if found else 1
+    if output is None:
+        raise CommandError("give a KEY to search, or a folder with -o FOLDER to regenerate whole formats")
+    names = [n.strip() for n in formats.split(",") if n.strip()] or list(REACH)
+    summary: dict[str, int] = {}
+    for name in names:
+        with _spinner(name) as progress:
+            entries = regenerate(name, Path(output), processes=_processes(processes), progress=progress)
+        summary[name] = len(entries)
+        if not json:
+            print(f"{name}: {len(entries)} encodings written below {output}")
+    if json:
+        _print_json(summary)
+    return 0
+
+
+@group.command
 def design(
     *,
     bits: Annotated[int, Parameter(help="Significand bits of each operand.")] = 53,
@@ -189,6 +237,18 @@ def _progress(items: Any, total: int, label: str) -> Any:
     from rich.progress import track
 
     yield from track(items, description=label, total=total, console=Console(stderr=True))
+
+
+@contextmanager
+def _spinner(label: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that names the task just finished, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(label) as status:
+        yield lambda task: status.update(f"{label}: {task}")
 
 
 def _print_json(value: Any) -> None:

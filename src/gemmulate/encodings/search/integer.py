@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from math import gcd, lcm
+from typing import Any
 
 import numpy as np
 
@@ -44,66 +45,95 @@ def _build(
         planes_right=tuple(map(tuple, planes[1])),
         coefficients=tuple(int(c * divisor) for c in coefficients),
         divisor=divisor,
-        plane_max=fmt.alphabet.max_abs,
+        plane_max=alphabet_of(fmt).max_abs,
         provenance={"search": search},
     )
 
 
+def alphabet_of(fmt: Format) -> Alphabet:
+    """The alphabet searched: FP6 and FP8 cut to |v| ≤ 32, so that sums stay exact in FP32 to k = 16,384."""
+    return fmt.alphabet.limited(32) if fmt.name.startswith(("fp6", "fp8")) else fmt.alphabet
+
+
 def covers(points: Ints, weights: tuple[int, ...], domain: Domain) -> bool:
     """Whether Σ weights·limbs takes every value of the range over the points (n, limbs)."""
-    values = points @ np.array(weights, dtype=np.int64)
-    inside = values[(values >= domain.low) & (values <= domain.high)]
-    return bool(np.unique(inside).size == domain.size)
+    return bool(_present(points @ np.array(weights, dtype=np.int64), domain).all())
 
 
 def one(left: Domain, right: Domain, fmt: Format) -> Encoding | Rejected:
     """Both ranges lie in the alphabet as they are."""
-    letters = set(fmt.alphabet)
+    letters = set(alphabet_of(fmt))
     for domain in (left, right):
         if not letters.issuperset(range(domain.low, domain.high + 1)):
             return Rejected("one", f"{domain.name} is not inside the alphabet")
     return _build(left, right, fmt, ([1], [1]), ([[1]], [[1]]), [Fraction(1)], "one")
 
 
-def free_weights(domain: Domain, alphabet: Alphabet, most: int) -> list[int] | None:
-    """Fewest limbs with weights 1 = w_0 < w_1 < … whose free combinations cover the range; None beyond `most`.
+def free_weights(domain: Domain, alphabet: Alphabet, limbs: int) -> list[int] | None:
+    """Weights 1 ≤ w_0 < w_1 < … of `limbs` free limbs that reach every value of the range, or None.
 
-    Greedy in the radix: w_(i+1) is the largest weight that leaves no gap, which for S = FP4 gives 1, 13, 169, ….
+    Two limbs are exhaustive over weights up to the alphabet's reach; each further limb extends the pair with the
+    longest unbroken reach by the weight that keeps it longest (FP4: 1, 13, 169, …).
     """
     letters = alphabet.array()
-    weights, reached = [1], np.unique(letters)
-    while not np.isin(np.arange(domain.low, domain.high + 1), reached).all():
-        if len(weights) == most:
-            return None
-        span = int(2 * reached.max() + 1) * 2
-        best = (0, 1)
-        for w in range(1, span):
-            sums = np.unique((letters[:, None] * w + reached[None, :]).ravel())
-            best = max(best, (_contiguous(sums), w))
-        weights.append(best[1])
-        reached = np.unique((letters[:, None] * best[1] + reached[None, :]).ravel())
-    return weights
+    if len(letters) ** limbs < domain.size:
+        return None
+    span = int(letters.max() - letters.min()) + 2
+    if limbs == 1:
+        return [1] if set(range(domain.low, domain.high + 1)) <= set(letters.tolist()) else None
+    best = (-1, (1, 1))
+    for w0 in range(1, min(span, _WIDEST_FIRST) + 1):
+        for w1 in range(w0 + 1, 2 * span + 1):
+            if gcd(w0, w1) > 1:
+                continue
+            sums = (letters[:, None] * w0 + letters[None, :] * w1).ravel()
+            present = _present(sums, domain) if limbs == 2 else None
+            if present is not None and present.all():
+                return [w0, w1]
+            if limbs > 2:
+                best = max(best, (_unbroken(sums), (-w0, -w1)))
+    if limbs == 2:
+        return None
+    weights = [-w for w in best[1]]
+    reached = np.unique((letters[:, None] * weights[0] + letters[None, :] * weights[1]).ravel())
+    while len(weights) < limbs:
+        longest = (-1, 1)
+        for w in range(max(weights) + 1, 2 * int(reached.max()) + 2):
+            longest = max(longest, (_unbroken((letters[:, None] * w + reached[None, :]).ravel()), w))
+        weights.append(longest[1])
+        reached = np.unique((letters[:, None] * longest[1] + reached[None, :]).ravel())
+    return weights if _present(reached, domain).all() else None
 
 
-def _contiguous(values: Ints) -> int:
-    """The largest c such that 0 … c and −c … 0 (as far as the set is signed) are all in the sorted set."""
-    present = set(values.tolist())
-    c = 0
-    signed = min(present) < 0
-    while c + 1 in present and (not signed or -c - 1 in present):
-        c += 1
-    return c
+# Beyond this first weight two free limbs never reached further in any alphabet here.
+_WIDEST_FIRST = 12
 
 
-def schoolbook(left: Domain, right: Domain, fmt: Format, *, most: int = 6) -> Encoding | Rejected:
-    """Every limb of x times every limb of y."""
+def _present(values: Ints, domain: Domain) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    hit = np.zeros(domain.size, dtype=bool)
+    hit[values[(values >= domain.low) & (values <= domain.high)] - domain.low] = True
+    return hit
+
+
+def _unbroken(values: Ints) -> int:
+    """The length of the run of consecutive values around 0."""
+    low, high = int(values.min()), int(values.max())
+    hit = np.zeros(high - low + 3, dtype=bool)
+    hit[values - low + 1] = True
+    zero = 1 - low
+    up = int(np.argmin(hit[zero:]))
+    down = int(np.argmin(hit[zero::-1]))
+    return min(up, down) if low < 0 else up
+
+
+def schoolbook(left: Domain, right: Domain, fmt: Format, rows: int, columns: int) -> Encoding | Rejected:
+    """Each of `rows` limbs of x times each of `columns` limbs of y."""
     weights = []
-    for domain in (left, right):
-        found = free_weights(domain, fmt.alphabet, most)
+    for domain, limbs in ((left, rows), (right, columns)):
+        found = free_weights(domain, alphabet_of(fmt), limbs)
         if found is None:
-            return Rejected("school", f"{domain.name} needs more than {most} limbs")
+            return Rejected("school", f"{limbs} free limbs do not reach {domain.name}")
         weights.append(found)
-    rows, columns = len(weights[0]), len(weights[1])
     planes_left = [[int(i == t // columns) for i in range(rows)] for t in range(rows * columns)]
     planes_right = [[int(j == t % columns) for j in range(columns)] for t in range(rows * columns)]
     coefficients = [Fraction(wa * wb) for wa in weights[0] for wb in weights[1]]
@@ -120,17 +150,15 @@ def _forms(largest: int) -> list[_Form]:
 
 def _two_limb(domain: Domain, alphabet: Alphabet, forms: list[_Form], largest: int) -> Iterator[tuple[_Form, ...]]:
     """(plane form, weights) of two limbs whose third plane leaves the whole range reachable."""
-    for p, q in forms:
+    wide = len(alphabet) > 16
+    for p, q in forms[:2] if wide else forms:
         points = limb_vectors(((1, 0), (0, 1), (p, q)), alphabet)
         if len(points) < domain.size:
             continue
-        weights = np.array([(u, w) for u in range(1, largest + 1) for w in range(-largest, largest + 1) if w])
-        values = points @ weights.T
-        for column, (u, w) in enumerate(weights.tolist()):
-            if gcd(u, w) == 1:
-                inside = values[:, column]
-                inside = inside[(inside >= domain.low) & (inside <= domain.high)]
-                if np.unique(inside).size == domain.size:
+        for u in range(1, 2 if wide else largest + 1):
+            reach = range(2, 2 * alphabet.max_abs + 2) if wide else range(1, largest + 1)
+            for w in (s * w for w in reach for s in (-1, 1)):
+                if gcd(u, w) == 1 and covers(points, (u, w), domain):
                     yield (p, q), (u, w)
 
 
@@ -140,11 +168,11 @@ def tight2(
     """Three products: λ3 = w0·v1/(p·q'), with (p/q)·(w1/w0) the same on both sides."""
     forms = _forms(largest_form)
     known: dict[Fraction, tuple[_Form, _Form]] = {}
-    for (p, q), (w0, w1) in _two_limb(left, fmt.alphabet, forms, largest_weight):
+    for (p, q), (w0, w1) in _two_limb(left, alphabet_of(fmt), forms, largest_weight):
         known.setdefault(Fraction(p * w1, q * w0), ((p, q), (w0, w1)))
     if not known:
         return Rejected("tight2", f"no third plane leaves {left.name} reachable")
-    for (p2, q2), (v0, v1) in _two_limb(right, fmt.alphabet, forms, largest_weight):
+    for (p2, q2), (v0, v1) in _two_limb(right, alphabet_of(fmt), forms, largest_weight):
         match = known.get(Fraction(p2 * v1, q2 * v0))
         if match:
             (p, q), (w0, w1) = match
@@ -167,7 +195,7 @@ def tight3(
     forms = _forms(largest_form)
     for third, fourth in ((f, g) for f in forms for g in forms if f != g):
         (p3, q3), (p4, q4) = third, fourth
-        points = limb_vectors(((1, 0), (0, 1), third, fourth), fmt.alphabet)
+        points = limb_vectors(((1, 0), (0, 1), third, fourth), alphabet_of(fmt))
         if len(points) < left.size:
             continue
         for w0 in range(1, largest_weight + 1):
@@ -185,7 +213,7 @@ def tight3(
         key=lambda r: (sum(map(abs, r)), r),
     )
     for relation in relations:
-        points = limb_vectors(((1, 0, 0), (0, 1, 0), (0, 0, 1), relation), fmt.alphabet)
+        points = limb_vectors(((1, 0, 0), (0, 1, 0), (0, 0, 1), relation), alphabet_of(fmt))
         if len(points) < right.size:
             continue
         for gain, (third, fourth, weights) in gains.items():
@@ -227,7 +255,7 @@ def pairs(left: Domain, right: Domain, fmt: Format, limbs: int, *, largest_weigh
     edges = list(combinations(range(limbs), 2))
     planes = [[int(i == j) for j in range(limbs)] for i in range(limbs)]
     planes += [[(j == a) - (j == b) for j in range(limbs)] for a, b in edges]
-    points = limb_vectors(tuple(map(tuple, planes)), fmt.alphabet)
+    points = limb_vectors(tuple(map(tuple, planes)), alphabet_of(fmt))
     wide = left if left.size >= right.size else right
     if len(points) < wide.size:
         return Rejected("pairs", f"{len(points)} limb vectors are fewer than {wide.size} values")
@@ -247,7 +275,7 @@ def nested(
     """Two digits of two limbs each, x = h·(a0 + β·a1) + (a2 + β·a3): four digit products of three products each."""
     wide = left if left.size >= right.size else right
     for p, q in _forms(2):
-        points = limb_vectors(((1, 0), (0, 1), (p, q)), fmt.alphabet)
+        points = limb_vectors(((1, 0), (0, 1), (p, q)), alphabet_of(fmt))
         for beta in range(2, largest_beta + 1):
             digits = np.unique(points @ np.array([1, beta]))
             if len(digits) ** 2 < wide.size:

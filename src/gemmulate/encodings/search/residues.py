@@ -3,13 +3,18 @@
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import gcd
 
 from gemmulate import formats
 from gemmulate.encodings.bounds import lower_bound
+from gemmulate.encodings.bounds.lower import prime_factors
+from gemmulate.encodings.bounds.selection import Item
 from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.search import modular
+from gemmulate.encodings.search.journal import Journal, Task
 from gemmulate.encodings.search.modular import Rejected
+from gemmulate.encodings.selection import undominated
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,11 @@ REACH = {
 _SMALL_FORMS = 2
 
 
+def cheapest_modulus(task: Task) -> Encoding | None:
+    """`one_modulus` without its reasons."""
+    return one_modulus((task[0], task[1]))[0]
+
+
 def one_modulus(task: tuple[int, str]) -> tuple[Encoding | None, tuple[Rejected, ...]]:
     """The cheapest class that encodes all residues mod m over a format, with the reasons of those that do not."""
     m, name = task
@@ -66,7 +76,7 @@ def one_modulus(task: tuple[int, str]) -> tuple[Encoding | None, tuple[Rejected,
     return None, tuple(rejected)
 
 
-def one_partial(task: tuple[int, str, str]) -> Encoding | None:
+def one_partial(task: Task) -> Encoding | None:
     """The largest partial cover of m by one, three or four products ("one", "pair", "school"), None if complete."""
     m, name, kind = task
     fmt, reach = formats.get(name), REACH[name]
@@ -94,13 +104,9 @@ def _with_splits(found: dict[int, Encoding], fmt: formats.Format, moduli: Iterab
     return result
 
 
-def _primes(m: int) -> frozenset[int]:
-    return frozenset(p for p in range(2, m + 1) if m % p == 0 and all(p % q for q in range(2, int(p**0.5) + 1)))
-
-
 def _useful(found: dict[int, Encoding]) -> dict[int, Encoding]:
     """Drop a modulus when a larger one over some of its primes costs no more: no selection would take it."""
-    primes = {m: _primes(m) for m in found}
+    primes = {m: set(prime_factors(m)) for m in found}
     return {
         m: e
         for m, e in found.items()
@@ -116,26 +122,35 @@ def bounded(encoding: Encoding) -> Encoding:
 
 
 def search_residues(
-    format_name: str, *, processes: int = 1, progress: Callable[[str], None] = lambda _: None
+    format_name: str,
+    *,
+    processes: int = 1,
+    journal: Journal | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> list[Encoding]:
     """Every useful residue encoding of a format, full covers first; the same result for any number of processes."""
     fmt, reach = formats.get(format_name), REACH[format_name]
+    journal = journal or Journal()
     moduli = [*range(2, reach.largest + 1), *reach.cubes]
     partial = [(m, format_name, "one") for m in reach.partial_one]
     partial += [(m, format_name, "pair") for m in reach.partial_pair]
     partial += [(m, format_name, "school") for m in reach.partial_school]
-    found: dict[int, Encoding] = {}
     with ProcessPoolExecutor(processes) as pool:
-        for m, (encoding, _) in zip(
-            moduli, pool.map(one_modulus, [(m, format_name) for m in moduli], chunksize=8), strict=True
-        ):
-            progress(f"{format_name} mod {m}")
-            if encoding:
-                found[m] = encoding
+        full = journal.map(pool, cheapest_modulus, [(m, format_name) for m in moduli], progress)
+        found = {m: e for m, e in zip(moduli, full, strict=True) if e}
         found = _with_splits(found, fmt, range(2, reach.largest + 1))
         if not reach.every:
             found = _useful(found)
-        covers = [e for e in pool.map(one_partial, partial, chunksize=8) if e]
-        # A partial cover that a full encoding matches at the same price has no use.
-        covers = [e for e in covers if e.modulus not in found or found[e.modulus].products > e.products]
-        return list(pool.map(bounded, [found[m] for m in sorted(found)], chunksize=4)) + covers
+        covers = [e for e in journal.map(pool, one_partial, partial, progress) if e]
+        encodings = list(pool.map(bounded, [found[m] for m in sorted(found)], chunksize=4))
+    return encodings + _useful_covers(covers, encodings)
+
+
+def _useful_covers(covers: list[Encoding], full: list[Encoding]) -> list[Encoding]:
+    """Partial covers that no other encoding replaces at the same price, gain and freedom."""
+    everything = full + covers
+    items = [
+        Item(e.modulus or 0, e.left.size, Fraction(e.products), frozenset(prime_factors(e.modulus or 0)))
+        for e in everything
+    ]
+    return [everything[n] for n in undominated(items) if everything[n].left.partial]
