@@ -130,6 +130,7 @@ def design(
     formats: str | Sequence[str] | None = None,
     *,
     freedom: float = 0.0,
+    window: int | None = None,
     a: Array | None = None,
     b: Array | None = None,
     catalogue: Catalogue | None = None,
@@ -139,7 +140,8 @@ def design(
     `device` names a device of `rates.devices()` (or gives Rates) and prices each format by its rate; without it a
     format of half the width counts half. `formats` defaults to those the device has (or FP4). `freedom` allows
     partial-cover moduli up to that many bits per operand: for rounded float operands alone, never for integers.
-    `a`, `b` (m, k), (k, n) replace the a-priori window by one computed from the data. Raises ValueError for bad
+    `window`, an integer that the product of the moduli must exceed, or the matrices `a`, `b` (m, k), (k, n) replace
+    the a-priori window 2·k·2^(2·bits). Raises ValueError for bad
     arguments and WindowTooLarge when all moduli together do not reach the window.
 
     >>> from gemmulate import encodings
@@ -156,7 +158,10 @@ def design(
         raise ValueError("a window from data needs both a and b")
     if a is not None and b is not None:
         k = max(1, a.shape[1]) if a.ndim == 2 else k
-    window = a_priori(bits, k) if a is None or b is None else of_matrices(a, b, bits)
+    if window is None:
+        window = a_priori(bits, k) if a is None or b is None else of_matrices(a, b, bits)
+    elif isinstance(window, bool) or not isinstance(window, int) or window < 1 or a is not None:
+        raise ValueError(f"window = {window!r}: a positive integer, and not together with matrices")
     source = catalogue or Catalogue()
     required = min(k, _DEEPEST_REQUIRED)
     candidates = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,6 +37,7 @@ def matmul(
     out: Array | None = None,
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
 ) -> Any:
     """The matrix product of a and b, exact for integers and with a proven error bound for floats.
 
@@ -61,6 +62,10 @@ def matmul(
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
     a value that does not fit raises. If a product raises, out is unchanged.
 
+    `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
+    these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
+    and tests what a device with such units computes.
+
     Raises TypeError, ValueError (naming the argument), ResultOverflow, EngineUnavailable.
 
     Sources: Ozaki, Uchino, Imamura 2025 (Ozaki scheme II); grades after Demmel et al. 2024.
@@ -80,6 +85,10 @@ def matmul(
     left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
     stack = as_stack(left, right)
     runner = get_engine(engine, threads)
+    if formats is not None:
+        from gemmulate.schemes.encoded_engine import EncodedEngine
+
+        runner = EncodedEngine(formats, runner)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
     elif kind == "float":

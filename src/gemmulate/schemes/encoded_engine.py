@@ -1,0 +1,184 @@
+"""An engine whose products run on the planes of another format: what `matmul(…, formats="fp4_e2m1")` uses.
+
+It surveys, repairs and rounds as the engine it wraps does, so bits and grades are chosen alike; only the exact
+integer products go through encodings. Equal bits to the INT8 route follow, since both are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.reference import largest_bits, round_products, store_low_bits
+from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.schemes.encoded import (
+    Digits,
+    EncodedOperand,
+    Int8,
+    Int64,
+    Objects,
+    check_formats,
+    design_for_window,
+    direct_for_ranges,
+    multiply_direct,
+    multiply_prepared,
+    prepare,
+)
+
+
+@dataclass(frozen=True)
+class _Residues:
+    """Planes of an operand, with how many entries of each vector were rounded."""
+
+    operand: EncodedOperand
+    inexact: npt.NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        return self.operand.nbytes
+
+    @property
+    def rounded(self) -> int:
+        return int(self.inexact.sum())
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Integers of a direct product (vectors, depth): the encoding is chosen when both ranges are known."""
+
+    x: Int64
+
+    @property
+    def nbytes(self) -> int:
+        return self.x.nbytes
+
+    @property
+    def rounded(self) -> int:
+        return 0
+
+
+@final
+class EncodedEngine(Engine):
+    """Exact products over the planes of `formats`, run as INT8 on `inner`; accumulator depths as on the device."""
+
+    def __init__(self, formats: str | tuple[str, ...], inner: Engine) -> None:
+        self.formats = check_formats(formats)
+        self.inner = inner
+        self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
+
+    def _planes(self, left: Int8, right: Int8) -> Int64:
+        """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
+        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
+        a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
+        b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 0)
+        self.inner.multiply_direct(a, b, out)
+        return out
+
+    def _prepare(self, left: bool, digits: Digits, system: ResidueSystem, inexact: npt.NDArray[np.int64]) -> Operand:
+        # The INT8 system covers twice the bound of the results, so a design that exceeds its product does, too.
+        return _Residues(prepare(digits, design_for_window(system.product, self.formats), left), inexact)
+
+    def pack_floats(
+        self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
+    ) -> Operand:
+        total = shift.astype(np.int64)[:, None] + (0 if inner is None else inner.astype(np.int64)[None, :])
+        total = np.clip(total, -1300, 1400)
+        value = np.where(np.isfinite(x), x, 0).astype(np.float64)
+        half = total // 2
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = np.ldexp(np.ldexp(value, half), total - half)
+        digits, rounded = Digits.of_scaled(scaled, bits)
+        return self._prepare(left, digits, system, rounded.sum(axis=1))
+
+    def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
+        return self._prepare(left, Digits.of_integers(x), system, np.zeros(len(x), dtype=np.int64))
+
+    def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
+        value = np.zeros(x.shape[:2], dtype=object)
+        for w in range(x.shape[2]):
+            value += x[:, :, w].astype(object) << 32 * w
+        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
+        return self.pack_integers(left, value, system, bits)
+
+    def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
+        return _Values(x.astype(np.int64))
+
+    def _integers(self, left: Operand, right: Operand) -> Objects:
+        if not isinstance(left, _Residues) or not isinstance(right, _Residues):
+            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
+        return multiply_prepared(left.operand, right.operand, self._planes)
+
+    def multiply_floats(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        out: Array,
+        check: tuple[int, int] | None,
+    ) -> FloatOutcome:
+        exact = self._integers(left, right)
+        assert isinstance(left, _Residues)
+        assert isinstance(right, _Residues)
+        return round_products(exact, row_exponent, column_exponent, out, check, (left.inexact, right.inexact))
+
+    def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
+        return store_low_bits(self._integers(left, right), out)
+
+    def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
+        exact = self._integers(left, right)
+        for w in range(out.shape[2]):
+            out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
+        return largest_bits(exact)
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
+        if not isinstance(left, _Values) or not isinstance(right, _Values):
+            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
+        a, b = left.x, right.x.T
+        ranges = [(int(x.min(initial=0)), int(x.max(initial=0))) for x in (a, b)]
+        encoding = direct_for_ranges(ranges[0], ranges[1], self.formats)
+        window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
+        chosen = design_for_window(window, self.formats)
+        if encoding is not None and encoding.products <= chosen.products:
+            return store_low_bits(multiply_direct(a, b, encoding, self._planes), out)
+        operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (right.x, False))]
+        return store_low_bits(multiply_prepared(operands[0], operands[1], self._planes), out)
+
+    # What has no narrow products is the inner engine's.
+
+    def scan(self, x: Array, inner: Int32 | None) -> Scan:
+        return self.inner.scan(x, inner)
+
+    def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
+        return self.inner.norms(x, top, inner)
+
+    def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
+        return self.inner.depths(x, top, inner, bins)
+
+    def integer_range(self, x: Array) -> tuple[int, int]:
+        return self.inner.integer_range(x)
+
+    def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
+        return self.inner.pack_magnitudes(left, x, top, inner)
+
+    def assess(
+        self,
+        left: Operand,
+        right: Operand,
+        sum_left: npt.NDArray[np.uint64],
+        sum_right: npt.NDArray[np.uint64],
+        budget: float,
+        need: npt.NDArray[np.uint8],
+    ) -> npt.NDArray[np.int64]:
+        return self.inner.assess(left, right, sum_left, sum_right, budget, need)
+
+    def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
+        self.inner.exact_dots(a, b, at, out)
+
+    def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
+        self.inner.fix_negative_zeros(a, b, out)
