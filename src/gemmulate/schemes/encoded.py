@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
+from functools import cached_property, lru_cache
+from math import ceil, isfinite, log2, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,8 @@ def _table(encoding: Encoding, side: str) -> tuple[int, Int8]:
     """First value and plane table (products, values) as int8, one column per value (uncovered residues: zero)."""
     values, _ = encoding.limbs(side)
     planes = encoding.planes(side)
-    if np.abs(planes).max(initial=0) > 127:
-        raise ValueError(f"the planes of {encoding.key} exceed int8; choose an encoding with plane_max ≤ 127")
+    if planes.max(initial=0) > 127 or planes.min(initial=0) < -128:
+        raise ValueError(f"the planes of {encoding.key} exceed int8, as which planes run here; choose a signed format")
     domain = encoding.side(side)[0]
     width = encoding.modulus or domain.size
     first = 0 if encoding.modulus else domain.low
@@ -121,6 +121,15 @@ class Digits:
             digits.insert(0, q.astype(np.int64))
         return cls(tuple(digits)), np.asarray(rest != 0)
 
+    @cached_property
+    def largest_norm(self) -> float:
+        """An upper bound of the largest Euclidean norm of a vector; infinite where float64 overflows."""
+        with np.errstate(over="ignore"):
+            # Each |x| errs by less than 2^-50 of itself, the sum of k squares by k·2^-53: 2^-20 covers both.
+            value = sum(np.ldexp(np.abs(d).astype(np.float64), _DIGIT_BITS * i) for i, d in enumerate(self.digits))
+            square = (np.asarray(value) ** 2).sum(axis=1).max(initial=0.0)
+        return float(np.sqrt(square) * (1 + 2.0**-20))
+
     def residues(self, m: int) -> Int64:
         """Residues in 0 … m − 1."""
         total = np.zeros(self.digits[0].shape, dtype=np.int64)
@@ -180,10 +189,24 @@ def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: Pla
     return recombine(residues, left.design.moduli)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def design_for_window(window: int, formats: tuple[str, ...]) -> Design:
     """The cheapest full-cover design of these formats whose moduli exceed a window."""
     return design(formats=formats, window=window)
+
+
+def window_of(left: Digits, right: Digits, most: int) -> int:
+    """A window for the product of these operands: 2·‖a_i‖·‖b_j‖ (Cauchy–Schwarz), at most `most`.
+
+    Rounded up to the next quarter of a bit, so that blocks of one product share few designs.
+    """
+    bound = 2 * left.largest_norm * right.largest_norm
+    if not isfinite(bound):
+        return most
+    quarters = ceil(4 * log2(max(bound, 1.0)) + 2.0**-20)
+    # 2^(quarters/4), its fraction rounded up in units of 2^-40.
+    mantissa = ceil(2.0 ** (quarters % 4 / 4 + 40)) + 1
+    return int(min(most, (mantissa << quarters // 4 >> 40) + 4))
 
 
 @lru_cache(maxsize=256)

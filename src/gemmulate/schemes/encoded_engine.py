@@ -6,12 +6,14 @@ integer products go through encodings. Equal bits to the INT8 route follow, sinc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.encodings import Design
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
 from gemmulate.engines.reference import largest_bits, round_products, store_low_bits
 from gemmulate.engines.residue_system import ResidueSystem
@@ -27,19 +29,28 @@ from gemmulate.schemes.encoded import (
     multiply_direct,
     multiply_prepared,
     prepare,
+    window_of,
 )
 
 
 @dataclass(frozen=True)
 class _Residues:
-    """Planes of an operand, with how many entries of each vector were rounded."""
+    """Integers of one operand, their planes for the designs met so far, and how many entries were rounded."""
 
-    operand: EncodedOperand
+    digits: Digits
+    left: bool
     inexact: npt.NDArray[np.int64]
+    prepared: dict[tuple[int, ...], EncodedOperand] = field(default_factory=dict)
+
+    def planes(self, design: Design) -> EncodedOperand:
+        if design.moduli not in self.prepared:
+            self.prepared.clear()  # blocks rarely need another design, and planes are large
+            self.prepared[design.moduli] = prepare(self.digits, design, self.left)
+        return self.prepared[design.moduli]
 
     @property
     def nbytes(self) -> int:
-        return self.operand.nbytes
+        return sum(d.nbytes for d in self.digits.digits) + sum(p.nbytes for p in self.prepared.values())
 
     @property
     def rounded(self) -> int:
@@ -65,7 +76,7 @@ class _Values:
 class EncodedEngine(Engine):
     """Exact products over the planes of `formats`, run as INT8 on `inner`; accumulator depths as on the device."""
 
-    def __init__(self, formats: str | tuple[str, ...], inner: Engine) -> None:
+    def __init__(self, formats: str | Sequence[str], inner: Engine) -> None:
         self.formats = check_formats(formats)
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
@@ -78,10 +89,6 @@ class EncodedEngine(Engine):
         self.inner.multiply_direct(a, b, out)
         return out
 
-    def _prepare(self, left: bool, digits: Digits, system: ResidueSystem, inexact: npt.NDArray[np.int64]) -> Operand:
-        # The INT8 system covers twice the bound of the results, so a design that exceeds its product does, too.
-        return _Residues(prepare(digits, design_for_window(system.product, self.formats), left), inexact)
-
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
@@ -92,10 +99,10 @@ class EncodedEngine(Engine):
         with np.errstate(over="ignore", under="ignore"):
             scaled = np.ldexp(np.ldexp(value, half), total - half)
         digits, rounded = Digits.of_scaled(scaled, bits)
-        return self._prepare(left, digits, system, rounded.sum(axis=1))
+        return _Residues(digits, left, rounded.sum(axis=1))
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
-        return self._prepare(left, Digits.of_integers(x), system, np.zeros(len(x), dtype=np.int64))
+        return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
 
     def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
         value = np.zeros(x.shape[:2], dtype=object)
@@ -107,10 +114,12 @@ class EncodedEngine(Engine):
     def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
         return _Values(x.astype(np.int64))
 
-    def _integers(self, left: Operand, right: Operand) -> Objects:
+    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Objects:
         if not isinstance(left, _Residues) or not isinstance(right, _Residues):
             raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
-        return multiply_prepared(left.operand, right.operand, self._planes)
+        # The INT8 moduli cover twice the bound of the results, and the design may do so more tightly.
+        chosen = design_for_window(window_of(left.digits, right.digits, system.product), self.formats)
+        return multiply_prepared(left.planes(chosen), right.planes(chosen), self._planes)
 
     def multiply_floats(
         self,
@@ -122,16 +131,15 @@ class EncodedEngine(Engine):
         out: Array,
         check: tuple[int, int] | None,
     ) -> FloatOutcome:
-        exact = self._integers(left, right)
-        assert isinstance(left, _Residues)
-        assert isinstance(right, _Residues)
-        return round_products(exact, row_exponent, column_exponent, out, check, (left.inexact, right.inexact))
+        exact = self._integers(left, right, system)
+        inexact = tuple(x.inexact for x in (left, right) if isinstance(x, _Residues))
+        return round_products(exact, row_exponent, column_exponent, out, check, (inexact[0], inexact[1]))
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
-        return store_low_bits(self._integers(left, right), out)
+        return store_low_bits(self._integers(left, right, system), out)
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
-        exact = self._integers(left, right)
+        exact = self._integers(left, right, system)
         for w in range(out.shape[2]):
             out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
         return largest_bits(exact)

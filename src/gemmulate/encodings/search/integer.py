@@ -81,6 +81,15 @@ def free_weights(domain: Domain, alphabet: Alphabet, limbs: int) -> list[int] | 
     span = int(letters.max() - letters.min()) + 2
     if limbs == 1:
         return [1] if set(range(domain.low, domain.high + 1)) <= set(letters.tolist()) else None
+    if len(letters) > 16:
+        # Alphabets without gaps near 0 take digits to one radix.
+        for u in range(2, span):
+            reached = letters
+            for i in range(1, limbs):
+                reached = np.unique((reached[:, None] + letters[None, :] * u**i).ravel())
+            if _present(reached, domain).all():
+                return [u**i for i in range(limbs)]
+        return None
     best = (-1, (1, 1))
     for w0 in range(1, min(span, _WIDEST_FIRST) + 1):
         for w1 in range(w0 + 1, 2 * span + 1):
@@ -259,7 +268,10 @@ def pairs(left: Domain, right: Domain, fmt: Format, limbs: int, *, largest_weigh
     wide = left if left.size >= right.size else right
     if len(points) < wide.size:
         return Rejected("pairs", f"{len(points)} limb vectors are fewer than {wide.size} values")
-    for weights in combinations(range(1, largest_weight + 1), limbs):
+    # Alphabets without gaps near 0 take digits to one radix; FP4's gaps leave only a search over all weights.
+    radices = range(2, 2 * alphabet_of(fmt).max_abs + 2)
+    geometric = (tuple(u**i for i in range(limbs)) for u in radices)
+    for weights in combinations(range(1, largest_weight + 1), limbs) if len(alphabet_of(fmt)) <= 16 else geometric:
         if gcd(*weights) == 1 and covers(points, weights, wide) and covers(points, weights, left):
             total = sum(weights)
             coefficients = [Fraction(total * w) for w in weights]
