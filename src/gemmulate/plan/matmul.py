@@ -11,7 +11,7 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
-from gemmulate.schemes.floats import Grade, choose_floats, multiply_floats
+from gemmulate.schemes.floats import FloatChoice, Grade, choose_floats, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
@@ -64,7 +64,8 @@ def matmul(
 
     `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
     these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
-    and tests what a device with such units computes.
+    and tests what a device with such units computes. With accuracy="fast" float64 operands may be rounded to integers
+    that fewer products cover (partial-cover moduli): the same bound, proven afterwards, but other bits.
 
     Raises TypeError, ValueError (naming the argument), ResultOverflow, EngineUnavailable.
 
@@ -162,7 +163,9 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) 
         target[...] = 0
     elif target.size:
         for index, a, bt in _matrices(stack):
-            multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade), target[index])
+            choice = choose_floats(engine, a, bt, grade)
+            if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
+                multiply_floats(engine, a, bt, choice, target[index])
     if out is not None and not in_place:
         out[...] = target.reshape(stack.shape)
     return target
@@ -213,6 +216,13 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
     if out is not None and not in_place:
         _store_checked(target.reshape(stack.shape), out, (p - 1).bit_length() + 1)
     return target
+
+
+def _multiply_partial(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
+    """Write the product by partial-cover moduli where a format's planes were asked for and they pay."""
+    from gemmulate.schemes.encoded_engine import EncodedEngine, multiply_fast
+
+    return isinstance(engine, EncodedEngine) and multiply_fast(engine, a, bt, choice, out)
 
 
 def _object_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:

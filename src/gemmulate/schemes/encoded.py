@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, design
 from gemmulate.encodings.domain import Domain
+from gemmulate.encodings.fold import Fold
 
 Int8 = npt.NDArray[np.int8]
 Int64 = npt.NDArray[np.int64]
@@ -239,3 +240,26 @@ def check_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise ValueError("formats is empty: name at least one, e.g. fp4_e2m1")
     return names
+
+
+def multiply_folded(a: Int64, b: Int64, encoding: Encoding, folded: Fold) -> Objects:
+    """The exact product (modulo m: residues in 0 … m − 1) with all planes in one accumulator, as Python ints.
+
+    a (m, k), b (k, n) in the encoding's domains. Runs of one block along k hold one plane each, as a block-scaled
+    unit reads them; every accumulator starts anew after `max_depth` and never exceeds FP32's 2^24.
+    """
+    if folded.max_depth < 1:
+        raise ValueError(f"{encoding.key} folded into {folded.block_format} has no exact sum in fp32")
+    left = planes_of(encoding, "left", a).astype(np.float64) * np.array(folded.signs)[:, None, None]
+    right = planes_of(encoding, "right", b).astype(np.float64)
+    depth = max(folded.block, folded.max_depth // folded.block * folded.block)
+    depth = min(depth, folded.max_depth)
+    total = np.zeros((a.shape[0], b.shape[1]), dtype=object)
+    for start in range(0, a.shape[1], depth):
+        # Plane after plane along k: one product of depth products · (depth of this piece).
+        p = np.concatenate([plane[:, start : start + depth] * s for plane, s in zip(left, folded.left, strict=True)], 1)
+        q = np.concatenate([plane[start : start + depth] * s for plane, s in zip(right, folded.right, strict=True)], 0)
+        total += (p @ q).astype(np.int64).astype(object)
+    if encoding.modulus:
+        return np.asarray(total * pow(folded.factor, -1, encoding.modulus) % encoding.modulus)
+    return np.asarray(total // (folded.factor * encoding.divisor))

@@ -31,6 +31,35 @@ from gemmulate.schemes.encoded import (
     prepare,
     window_of,
 )
+from gemmulate.schemes.floats import FloatChoice, operand_shifts
+from gemmulate.schemes.partial import extra_bits, multiply_partial, scaled
+from gemmulate.schemes.special import fill_special
+
+
+def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
+    """Write the product by partial covers where they cost less and the "fast" bound is proven; else return False.
+
+    a (m, k), bt (n, k) float64; `choice` is that of the grade "fast": its bits, raised by the freedom, set the scale.
+    """
+    if choice.system is None or not choice.rounds_operands or a.dtype != np.float64:
+        return False
+    bits = max(choice.bits_left, choice.bits_right) + extra_bits()
+    shift_a, shift_b = operand_shifts(choice.left.scan, bits), operand_shifts(choice.right.scan, bits)
+    right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
+    left, right = scaled(a, shift_a, choice.inner), scaled(bt, shift_b, right_inner)
+    found = multiply_partial(left, right, bits, engine.formats, engine.plane_product)
+    if found is None:
+        return False
+    # 2u·k·max|a_i|·max|b_j| less one rounding of the result, u·|C|.
+    peaks = np.abs(left).max(axis=1)[:, None] * np.abs(right).max(axis=1)[None, :]
+    size = np.abs(found.exact.astype(np.float64)) * (1 + 2.0**-40)
+    if (found.bound + 2.0**-53 * size > 2.0**-52 * a.shape[1] * peaks * (1 - 2.0**-40)).any():
+        return False
+    zeros = np.zeros(len(a), dtype=np.int64), np.zeros(len(bt), dtype=np.int64)
+    round_products(found.exact, -shift_a, -shift_b, out, None, zeros)
+    engine.fix_negative_zeros(a, bt, out)
+    fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
+    return True
 
 
 @dataclass(frozen=True)
@@ -81,7 +110,7 @@ class EncodedEngine(Engine):
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
 
-    def _planes(self, left: Int8, right: Int8) -> Int64:
+    def plane_product(self, left: Int8, right: Int8) -> Int64:
         """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
         out = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
         a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
@@ -92,13 +121,7 @@ class EncodedEngine(Engine):
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
-        total = shift.astype(np.int64)[:, None] + (0 if inner is None else inner.astype(np.int64)[None, :])
-        total = np.clip(total, -1300, 1400)
-        value = np.where(np.isfinite(x), x, 0).astype(np.float64)
-        half = total // 2
-        with np.errstate(over="ignore", under="ignore"):
-            scaled = np.ldexp(np.ldexp(value, half), total - half)
-        digits, rounded = Digits.of_scaled(scaled, bits)
+        digits, rounded = Digits.of_scaled(scaled(x, shift, inner), bits)
         return _Residues(digits, left, rounded.sum(axis=1))
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
@@ -119,7 +142,7 @@ class EncodedEngine(Engine):
             raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
         # The INT8 moduli cover twice the bound of the results, and the design may do so more tightly.
         chosen = design_for_window(window_of(left.digits, right.digits, system.product), self.formats)
-        return multiply_prepared(left.planes(chosen), right.planes(chosen), self._planes)
+        return multiply_prepared(left.planes(chosen), right.planes(chosen), self.plane_product)
 
     def multiply_floats(
         self,
@@ -153,9 +176,9 @@ class EncodedEngine(Engine):
         window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
         chosen = design_for_window(window, self.formats)
         if encoding is not None and encoding.products <= chosen.products:
-            return store_low_bits(multiply_direct(a, b, encoding, self._planes), out)
+            return store_low_bits(multiply_direct(a, b, encoding, self.plane_product), out)
         operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (right.x, False))]
-        return store_low_bits(multiply_prepared(operands[0], operands[1], self._planes), out)
+        return store_low_bits(multiply_prepared(operands[0], operands[1], self.plane_product), out)
 
     # What has no narrow products is the inner engine's.
 
