@@ -28,7 +28,7 @@ def tables(encoding: Encoding) -> dict[str, Ints]:
 
 def to_json(encoding: Encoding) -> str:
     """The entry with its look-up tables as JSON text."""
-    body: dict[str, Any] = {**encoding.to_dict(), **{n: t.tolist() for n, t in tables(encoding).items()}}
+    body: dict[str, Any] = {**encoding.to_dict(), "tables": {n: t.tolist() for n, t in tables(encoding).items()}}
     return json.dumps(body)
 
 
@@ -59,8 +59,8 @@ def _rows(name: str, kind: str, table: Ints) -> str:
 def to_c_header(encoding: Encoding) -> str:
     """A C/C++/CUDA header: tables indexed by value, coefficients, depth limits and a scalar reference product.
 
-    Tables are `static const` on the host; define GEMMULATE_TABLE as `__constant__` before including the header to put
-    them into CUDA constant memory.
+    Tables are `static const`, the function `static inline`; for CUDA's constant memory define GEMMULATE_TABLE as
+    `__constant__` and GEMMULATE_FUNCTION as `__device__` before including the header.
     """
     e, t = encoding, tables(encoding)
     prefix = "".join(c if c.isalnum() else "_" for c in e.key)
@@ -103,6 +103,9 @@ def to_c_header(encoding: Encoding) -> str:
 #ifndef GEMMULATE_TABLE
 #define GEMMULATE_TABLE static const
 #endif
+#ifndef GEMMULATE_FUNCTION
+#define GEMMULATE_FUNCTION static inline
+#endif
 #define {macro}_PRODUCTS {e.products}
 #define {macro}_MODULUS {e.modulus or 0}
 #define {macro}_DIVISOR {e.divisor}
@@ -119,7 +122,7 @@ GEMMULATE_TABLE int64_t {prefix}_coefficients[{e.products}] = {{{coefficients}}}
 {_rows(f"{prefix}_codes_right", "uint16_t" if e.format.bits > 8 else "uint8_t", t["codes_right"])}
 {nl.join(lookups)}
 /* The exact product of two values of the domain, from narrow products: a reference for kernels. */
-static inline int64_t {prefix}_product(int64_t left, int64_t right) {{
+GEMMULATE_FUNCTION int64_t {prefix}_product(int64_t left, int64_t right) {{
     int64_t sum = 0;
     for (int t = 0; t < {e.products}; ++t)
         sum += {prefix}_coefficients[t] * {prefix}_planes_left[t][{index["left"]}] *

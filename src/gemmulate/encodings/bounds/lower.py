@@ -12,6 +12,7 @@ pairs      Modulo a prime m > |S|, three products force ranks (2, 2). With U = {
            Σ λ_t u_t v_t = x(u)·y(v) makes V = (Λk)^⊥ and ker y = Λ⁻¹c; a zero in c or k makes x or y a function of
            one plane. So c and k have no zero, the encoding exists iff (U, x) alone is complete, and trying every
            plane p·a + q·b with every x = a + β·b is exhaustive (`search.modular.pair`).
+enumeration  INT8 × INT8 on FP4 has no five products: `bounds.five_products`, with a certificate.
 """
 
 from dataclasses import dataclass
@@ -82,7 +83,10 @@ def lower_bound(left: Domain, right: Domain, fmt: Format, plane_max: int | None 
     alphabet = fmt.alphabet if plane_max is None else fmt.alphabet.limited(plane_max)
     if left.modulus is None:
         r_left, r_right = planes_needed(left, alphabet), planes_needed(right, alphabet)
-        return Bound(r_left + r_right - 1, f"rank: {r_left} + {r_right} − 1")
+        rank = Bound(r_left + r_right - 1, f"rank: {r_left} + {r_right} − 1")
+        if rank.products < 6 and fmt.name == "fp4_e2m1" and all(d.low <= -128 and d.high >= 127 for d in (left, right)):
+            return Bound(6, "enumeration: no five products of FP4 give INT8 × INT8 (bounds.five_products)")
+        return rank
     m = left.modulus
     if left.partial:
         return Bound(1, "trivial")
