@@ -11,7 +11,7 @@ import pytest
 from gemmulate import encodings, formats
 from gemmulate.encodings import verify
 from gemmulate.encodings.search import modular
-from gemmulate.encodings.search.journal import Journal
+from gemmulate.encodings.search.journal import Journal, silent
 from gemmulate.encodings.search.modular import Rejected
 from gemmulate.encodings.search.ranges import one_pair
 from gemmulate.encodings.search.regenerate import regenerate, search_key
@@ -98,10 +98,10 @@ def test_the_journal_skips_finished_tasks_and_survives_a_torn_line(tmp_path: Pat
         map = staticmethod(lambda work, tasks, chunksize: map(work, tasks))
 
     tasks = [(m, "fp4_e2m1") for m in (13, 17, 173)]
-    once = list(first.map(Pool(), work, tasks, lambda _: None))
+    once = list(first.map(Pool(), work, tasks, silent))
     with path.open("a") as stream:
         stream.write('["work", 5')
-    again = list(Journal(path).map(Pool(), work, tasks, lambda _: None))
+    again = list(Journal(path).map(Pool(), work, tasks, silent))
     assert once == again
     assert again[2] is None
     assert calls == [13, 17, 173]

@@ -66,7 +66,7 @@ def of_matrices(a: Array, b: Array, bits: int) -> int:
         return int(2 * whole + 1)
     # Rounding an operand moves each magnitude by at most half a unit.
     bound = 2 * (whole + k * ((1 << unit_left) + (1 << unit_right) + 1))
-    return min(2 * k << unit_left + unit_right, bound)
+    return int(min(2 * k << unit_left + unit_right, bound))
 
 
 def _magnitudes(x: Array, bits: int) -> tuple[Array, int]:

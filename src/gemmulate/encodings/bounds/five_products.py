@@ -356,16 +356,14 @@ def digest(found: Sequence[Subspace]) -> str:
     return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
 
 
-def prove(*, processes: int = 1, progress: Callable[[str], None] = lambda _: None) -> Certificate:
+def prove(*, processes: int = 1, progress: Callable[[int, int], None] = lambda done, total: None) -> Certificate:
     """Run the whole proof; the theorem holds when `pairs` is 0."""
     relations = hyperplanes()
-    progress(f"{len(relations)} hyperplanes")
     listed = subspaces(relations)
-    progress(f"{len(listed)} subspaces")
     found = []
     with ProcessPoolExecutor(processes) as pool:
         for n, one in enumerate(pool.map(complete_functionals, listed, chunksize=4), start=1):
-            progress(f"{n} of {len(listed)} subspaces")
+            progress(n, len(listed))
             if one.functionals:
                 found.append(one)
     return Certificate(len(relations), len(listed), digest(listed), tuple(found), matching_pairs(found))

@@ -10,6 +10,11 @@ from typing import Any
 from gemmulate.encodings.encoding import Encoding
 
 Task = tuple[Any, ...]
+Progress = Callable[[int, int], None]  # (done, total)
+
+
+def silent(done: int, total: int) -> None:
+    """Report nothing."""
 
 
 class Journal:
@@ -31,16 +36,16 @@ class Journal:
         pool: Executor,
         work: Callable[[Task], Encoding | None],
         tasks: Sequence[Task],
-        progress: Callable[[str], None],
+        progress: Progress,
     ) -> Iterator[Encoding | None]:
         """Results of work(task) in order; tasks that the journal knows are not searched again."""
         names = [json.dumps([work.__name__, *task]) for task in tasks]
         missing = [task for task, name in zip(tasks, names, strict=True) if name not in self.done]
         results = iter(pool.map(work, missing, chunksize=1))
-        for name in names:
+        for n, name in enumerate(names, start=1):
             if name not in self.done:
                 self._put(name, next(results))
-            progress(name)
+            progress(n, len(names))
             yield self.done[name]
 
     def _put(self, name: str, result: Encoding | None) -> None:

@@ -8,7 +8,7 @@ from gemmulate import formats
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.search import integer
-from gemmulate.encodings.search.journal import Journal, Task
+from gemmulate.encodings.search.journal import Journal, Progress, Task, silent
 from gemmulate.encodings.search.modular import Rejected
 from gemmulate.encodings.search.residues import bounded
 from gemmulate.encodings.verify import verify
@@ -77,7 +77,7 @@ def search_ranges(
     *,
     processes: int = 1,
     journal: Journal | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> list[Encoding]:
     """An encoding of every listed pair of ranges over a format; the same result for any number of processes."""
     tasks = [(pair, format_name) for pair in PAIRS.get(format_name, "").split()]

@@ -1,6 +1,5 @@
 """Regeneration: one key, or everything of a format, found again by search."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from gemmulate import formats
@@ -8,7 +7,7 @@ from gemmulate.encodings import catalogue
 from gemmulate.encodings.domain import split_key
 from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.search import ranges, residues
-from gemmulate.encodings.search.journal import Journal
+from gemmulate.encodings.search.journal import Journal, Progress, silent
 from gemmulate.encodings.search.modular import Rejected
 
 
@@ -35,7 +34,7 @@ def regenerate(
     root: Path,
     *,
     processes: int = 1,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> list[Encoding]:
     """Search everything of one format and write it below `root`; an interrupted run goes on where it stopped."""
     name = formats.get(format_name).name

@@ -12,7 +12,7 @@ from gemmulate.encodings.bounds.lower import prime_factors
 from gemmulate.encodings.bounds.selection import Item
 from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.search import modular
-from gemmulate.encodings.search.journal import Journal, Task
+from gemmulate.encodings.search.journal import Journal, Progress, Task, silent
 from gemmulate.encodings.search.modular import Rejected
 from gemmulate.encodings.selection import undominated
 
@@ -126,7 +126,7 @@ def search_residues(
     *,
     processes: int = 1,
     journal: Journal | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> list[Encoding]:
     """Every useful residue encoding of a format, full covers first; the same result for any number of processes."""
     fmt, reach = formats.get(format_name), REACH[format_name]
