@@ -113,6 +113,8 @@ def test_export_writes_whole_files(tmp_path: Path) -> None:
         (["show", "nonsense"], "does not parse"),
         (["design", "--bits", "500"], "at most bits ="),
         (["design", "--bits", "0"], "bits = 0"),
+        (["design", "--bits", "53.5"], "53.5"),
+        (["design", "--device", "h200", "--formats", "fp8_e4m3"], "the deepest sums"),
         (["design", "--device", "cray"], "unknown device"),
         (["design", "--formats", "fp9"], "unknown format"),
         (["design", "--freedom", "-1"], "freedom"),

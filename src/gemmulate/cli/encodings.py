@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
 Folder = Annotated[str | None, Parameter(help="A catalogue folder of your own (FORMAT/KEY.json files).")]
+
+
+def _whole(kind: type, tokens: Sequence[cyclopts.Token]) -> int:
+    """An integer as written: 53.5 is refused rather than rounded."""
+    return int(tokens[0].value)
+
 
 group = cyclopts.App(name="encodings", help="Exact products from few low-precision products.")
 
@@ -164,8 +171,8 @@ def search(
 @group.command
 def design(
     *,
-    bits: Annotated[int, Parameter(help="Significand bits of each operand.")] = 53,
-    k: Annotated[int, Parameter(help="Inner dimension: how many products are summed.")] = 16384,
+    bits: Annotated[int, Parameter(converter=_whole, help="Significand bits of each operand.")] = 53,
+    k: Annotated[int, Parameter(converter=_whole, help="Inner dimension: how many products are summed.")] = 16384,
     device: Annotated[str | None, Parameter(help="Price each format by this device's rates.")] = None,
     formats: Annotated[str | None, Parameter(help="Formats to mix, e.g. fp4_e2m1,fp8_e4m3.")] = None,
     freedom: Annotated[float, Parameter(help="Bits of freedom for partial-cover moduli (rounded floats only).")] = 0.0,

@@ -169,8 +169,10 @@ def design(
     ]
     if not candidates:
         limits = ", ".join(f"{name} in {table.accumulator(name)}" for name in names)
+        deepest = max((e.max_depth(table.accumulator(n)) for n in names for e in source.residues(n)), default=0)
         raise UnknownEncoding(
-            f"no residue encoding sums k = {required} products exactly over {limits}; choose other formats"
+            f"no residue encoding sums k = {required} products exactly over {limits} (the deepest sums {deepest}); "
+            "choose other formats or a smaller k"
         )
     unit = max(names, key=table.of)
     items = [

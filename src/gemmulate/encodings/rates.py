@@ -35,7 +35,8 @@ class Rates:
         """The rate of a format; ValueError when the device has no such unit."""
         if format_name not in self.ops_per_s:
             have = ", ".join(self.ops_per_s)
-            raise ValueError(f"{self.device or 'no device'} has no rate for {format_name}: choose from {have}")
+            owner = self.device or "the table of widths"
+            raise ValueError(f"{owner} has no rate for {format_name}: choose from {have}")
         return self.ops_per_s[format_name]
 
     def accumulator(self, format_name: str) -> str:

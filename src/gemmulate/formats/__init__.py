@@ -63,7 +63,7 @@ def _pick(table: dict[str, _T], name: str, what: str) -> _T:
     try:
         return table[name]
     except (KeyError, TypeError):
-        near = [n for n in table if n.startswith(str(name))][:1] or get_close_matches(str(name), table, n=1)
+        near = [n for n in table if name and n.startswith(str(name))][:1] or get_close_matches(str(name), table, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"unknown {what} {name!r}: choose from {', '.join(table)}{hint}") from None
 

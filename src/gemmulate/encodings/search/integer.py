@@ -72,8 +72,8 @@ def one(left: Domain, right: Domain, fmt: Format) -> Encoding | Rejected:
 def free_weights(domain: Domain, alphabet: Alphabet, limbs: int) -> list[int] | None:
     """Weights 1 ≤ w_0 < w_1 < … of `limbs` free limbs that reach every value of the range, or None.
 
-    Two limbs are exhaustive over weights up to the alphabet's reach; each further limb extends the pair with the
-    longest unbroken reach by the weight that keeps it longest (FP4: 1, 13, 169, …).
+    Powers of one radix are tried first. Two limbs of a narrow alphabet are then exhaustive over weights up to its
+    reach; each further limb extends the pair with the longest unbroken reach by the weight that keeps it longest.
     """
     letters = alphabet.array()
     if len(letters) ** limbs < domain.size:
@@ -81,14 +81,16 @@ def free_weights(domain: Domain, alphabet: Alphabet, limbs: int) -> list[int] | 
     span = int(letters.max() - letters.min()) + 2
     if limbs == 1:
         return [1] if set(range(domain.low, domain.high + 1)) <= set(letters.tolist()) else None
+    for u in range(2, span):
+        # Digits to one radix: for FP4, 13 is the largest whose digits are complete.
+        if limbs > 2 and (np.unique(letters % u).size < u or span * u ** (limbs - 1) < domain.size):
+            continue
+        reached = letters
+        for i in range(1, limbs):
+            reached = np.unique((reached[:, None] + letters[None, :] * u**i).ravel())
+        if _present(reached, domain).all():
+            return [u**i for i in range(limbs)]
     if len(letters) > 16:
-        # Alphabets without gaps near 0 take digits to one radix.
-        for u in range(2, span):
-            reached = letters
-            for i in range(1, limbs):
-                reached = np.unique((reached[:, None] + letters[None, :] * u**i).ravel())
-            if _present(reached, domain).all():
-                return [u**i for i in range(limbs)]
         return None
     best = (-1, (1, 1))
     for w0 in range(1, min(span, _WIDEST_FIRST) + 1):

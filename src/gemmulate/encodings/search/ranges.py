@@ -14,9 +14,10 @@ from gemmulate.encodings.search.residues import bounded
 from gemmulate.encodings.verify import verify
 
 _FP4_PAIRS = (
-    "pm8.pm16 pm8.pm32 pm8.pm64 pm8.pm128 pm16.pm16 pm16.pm32 pm16.pm64 pm32.pm32 pm32.pm64 pm64.pm64 pm64.pm128 "
-    "int2.int2 int2.int8 int3.int3 int4.int4 int4.int8 int5.int5 int6.int6 int7.int7 int8.int8 uint8.int8 uint8.uint8 "
-    "uint4.int8 uint4.uint4 int9.int9 sig8.sig8 int10.int10 int11.int11 sig11.sig11 int12.int12 int13.int13 int14.int14"
+    "pm8.pm16 pm8.pm32 pm8.pm64 pm8.pm128 pm16.pm16 pm16.pm32 pm16.pm64 pm16.pm128 pm32.pm32 pm32.pm64 pm64.pm64 "
+    "pm64.pm128 int2.int2 int2.int8 int3.int3 int4.int4 int4.int8 int5.int5 int5.int8 int6.int6 int6.int8 int7.int7 "
+    "int8.int8 uint4.int8 uint4.uint4 uint8.int8 uint8.uint8 int9.int9 sig8.sig8 int10.int10 int11.int11 sig11.sig11 "
+    "int12.int12 int13.int13 int14.int14"
 )
 _WIDE_PAIRS = (
     "int4.int4 int4.int8 int6.int6 int8.int8 uint8.int8 uint8.uint8 sig8.sig8 int10.int10 sig11.sig11 int12.int12"
