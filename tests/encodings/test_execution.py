@@ -234,3 +234,17 @@ def test_planes_are_in_the_alphabet() -> None:
         for side in ("left", "right"):
             values = e.limbs(side)[0]
             assert letters.issuperset(planes_of(e, side, values).ravel().tolist())
+
+
+def test_modular_and_complex_products_equal_the_int8_route() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.integers(-(2**62), 2**62, (3, 7)), rng.integers(-(2**62), 2**62, (7, 2))
+    for p in (2, 97, 2**31 - 1, 2**61 - 1):
+        expected = (a.astype(object) @ b.astype(object)) % p
+        assert (gm.matmul(a, b, modulus=p, formats="fp4_e2m1") == expected).all()
+    small = rng.integers(-5, 6, (3, 4), dtype=np.int8)
+    assert (
+        gm.matmul(small, small.T, modulus=11, formats="fp4_e2m1") == small.astype(int) @ small.T.astype(int) % 11
+    ).all()
+    x = rng.standard_normal((3, 5)) + 1j * rng.standard_normal((3, 5))
+    assert gm.matmul(x, x.T, formats="fp4_e2m1").tobytes() == gm.matmul(x, x.T).tobytes()

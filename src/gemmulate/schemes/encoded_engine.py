@@ -167,7 +167,10 @@ class EncodedEngine(Engine):
             out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
         return largest_bits(exact)
 
-    def multiply_direct(self, left: Operand, right: Operand, out: Array) -> int:
+    def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
+        out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
         if not isinstance(left, _Values) or not isinstance(right, _Values):
             raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
         a, b = left.x, right.x.T
@@ -176,9 +179,11 @@ class EncodedEngine(Engine):
         window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
         chosen = design_for_window(window, self.formats)
         if encoding is not None and encoding.products <= chosen.products:
-            return store_low_bits(multiply_direct(a, b, encoding, self.plane_product), out)
+            exact = multiply_direct(a, b, encoding, self.plane_product)
+            return store_low_bits(exact if modulus is None else exact % modulus, out)
         operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (right.x, False))]
-        return store_low_bits(multiply_prepared(operands[0], operands[1], self.plane_product), out)
+        exact = multiply_prepared(operands[0], operands[1], self.plane_product)
+        return store_low_bits(exact if modulus is None else exact % modulus, out)
 
     # What has no narrow products is the inner engine's.
 
