@@ -14,6 +14,7 @@ import pytest
 from gemmulate import encodings, formats
 from gemmulate.encodings.bounds import five_products as five
 from gemmulate.encodings.bounds import lower_bound
+from gemmulate.encodings.bounds import three_products as three
 from gemmulate.encodings.bounds.lower import planes_needed
 from gemmulate.encodings.domain import Domain
 
@@ -25,6 +26,7 @@ def test_no_entry_beats_its_bound_and_every_bound_is_recomputed() -> None:
         "int8.int8",
         "int4.int8",
         "pm8.pm16",
+        "pm8.pm32",
         "sig11.sig11",
         "mod13",
         "mod17",
@@ -71,6 +73,38 @@ def test_two_products_exist_exactly_for_coprime_splits_of_complete_moduli() -> N
                         found = True
         bound = lower_bound(Domain.parse(f"mod{m}"), Domain.parse(f"mod{m}"), tiny)
         assert (bound.products <= 2) == found, m
+
+
+def test_three_products_reach_30_and_no_further() -> None:
+    """±30 is reached by x = a − 7·b with the third plane a + 2·b; ±31 and beyond never."""
+    letters = set(FP4.alphabet)
+    values = {a - 7 * b for a in letters for b in letters if a + 2 * b in letters}
+    assert values.issuperset(range(-30, 31))
+    assert three.reachable(FP4.alphabet, 30)
+    assert not three.reachable(FP4.alphabet, 31)
+    assert not three.reachable(FP4.alphabet, 32)
+
+
+@pytest.mark.parametrize("letters", [(-1, 0, 1), (-2, -1, 0, 1, 2), (-3, -1, 0, 1, 3)])
+def test_reach_equals_brute_force_over_small_alphabets(letters: tuple[int, ...]) -> None:
+    """All relations c·l = 0 with |c| ≤ 6 and all functionals (u, w)/d with |u|, |w| ≤ 12, d ≤ 6."""
+    best = 0
+    for c in product(range(-6, 7), repeat=3):
+        if c[2] <= 0 or 0 in c:
+            continue
+        plane = [p for p in product(letters, repeat=3) if sum(x * y for x, y in zip(c, p, strict=True)) == 0]
+        if len(plane) <= 2 * best + 1:
+            continue
+        for u, w, d in product(range(13), range(-12, 13), range(1, 7)):
+            values = {Fraction(u * p[0] + w * p[1], d) for p in plane}
+            reach = 0
+            while reach + 1 in values and -reach - 1 in values:
+                reach += 1
+            best = max(best, reach)
+    alphabet = formats.Alphabet(letters)
+    assert 2 * best >= len(letters)
+    assert three.reachable(alphabet, best)
+    assert not three.reachable(alphabet, best + 1)
 
 
 def test_hyperplanes_are_the_published_1311() -> None:

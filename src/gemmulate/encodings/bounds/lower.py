@@ -12,7 +12,8 @@ pairs      Modulo a prime m > |S|, three products force ranks (2, 2). With U = {
            Σ λ_t u_t v_t = x(u)·y(v) makes V = (Λk)^⊥ and ker y = Λ⁻¹c; a zero in c or k makes x or y a function of
            one plane. So c and k have no zero, the encoding exists iff (U, x) alone is complete, and trying every
            plane p·a + q·b with every x = a + β·b is exhaustive (`search.modular.pair`).
-enumeration  INT8 × INT8 on FP4 has no five products: `bounds.five_products`, with a certificate.
+enumeration  Three planes reach a range only as far as `bounds.three_products` finds.
+             INT8 × INT8 on FP4 has no five products: `bounds.five_products`, with a certificate.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from math import gcd
 
 import numpy as np
 
+from gemmulate.encodings.bounds.three_products import reachable
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.search.modular import Rejected, pair
 from gemmulate.formats import Alphabet, Format
@@ -86,6 +88,11 @@ def lower_bound(left: Domain, right: Domain, fmt: Format, plane_max: int | None 
         rank = Bound(r_left + r_right - 1, f"rank: {r_left} + {r_right} − 1")
         if rank.products < 6 and fmt.name == "fp4_e2m1" and all(d.low <= -128 and d.high >= 127 for d in (left, right)):
             return Bound(6, "enumeration: no five products of FP4 give INT8 × INT8 (bounds.five_products)")
+        if (r_left, r_right) == (2, 2) and len(alphabet) <= 16 and alphabet.smallest == -alphabet.largest:
+            for domain in (left, right):
+                reach = max(-domain.low, domain.high)
+                if domain.low <= 0 <= domain.high and 2 * reach >= len(alphabet) and not reachable(alphabet, reach):
+                    return Bound(4, f"enumeration: no three planes reach ±{reach} (bounds.three_products)")
         return rank
     m = left.modulus
     if left.partial:
