@@ -19,7 +19,18 @@ from gemmulate.cli.output import console, prepare_streams
 from gemmulate.errors import GemmulateError
 
 # Each module has `register(app)`; a new group of commands is one more name here.
-_GROUPS: tuple[str, ...] = ("demo", "matmul", "plan", "screen", "occupancy", "compiled", "profile", "compare", "doctor")
+_GROUPS: tuple[str, ...] = (
+    "demo",
+    "matmul",
+    "plan",
+    "encodings",
+    "screen",
+    "occupancy",
+    "compiled",
+    "profile",
+    "compare",
+    "doctor",
+)
 
 _EPILOGUE = """Exit status: 0 success; 1 a negative verdict that was asked for; 2 bad input, with one line on standard
 error; 130 interrupted. Every command has `--help` with examples, and `--json` for programs."""

@@ -167,32 +167,18 @@ class ReferenceEngine(Engine):
         check: tuple[int, int] | None,
     ) -> FloatOutcome:
         exact = self._integers(left, right, system)
-        rows, columns = _as_planes(left).inexact, _as_planes(right).inexact
-        uncertain: list[tuple[int, int]] = []
-        for i, j in np.ndindex(*exact.shape):
-            exponent = int(row_exponent[i]) + int(column_exponent[j])
-            value = int(exact[i, j])
-            if check is None or not (rows[i] or columns[j]):
-                out[i, j] = round_to_float(value, exponent, out.dtype)
-                continue
-            # In halves: |error| ≤ inexact_i 2^(bits_right − 1) + inexact_j 2^(bits_left − 1).
-            bound = (int(rows[i]) << check[1]) + (int(columns[j]) << check[0])
-            low = round_to_float(2 * value - bound, exponent - 1, out.dtype)
-            high = round_to_float(2 * value + bound, exponent - 1, out.dtype)
-            if low != high or low == 0 or (2 * value - bound < 0) != (2 * value + bound < 0):
-                uncertain.append((i, j))
-            out[i, j] = low
-        return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(out.size - np.count_nonzero(out)))
+        inexact = _as_planes(left).inexact, _as_planes(right).inexact
+        return round_products(exact, row_exponent, column_exponent, out, check, inexact)
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
-        return _store(self._integers(left, right, system), out)
+        return store_low_bits(self._integers(left, right, system), out)
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
         mask = (1 << 64) - 1
         for w in range(out.shape[2]):
             out[:, :, w] = (exact >> 64 * w & mask).astype(np.uint64)
-        return _largest_bits(exact)
+        return largest_bits(exact)
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
@@ -206,7 +192,7 @@ class ReferenceEngine(Engine):
         sums += a.zero_point * b.planes[0].sum(axis=1).astype(np.int64).astype(object)[None, :]
         sums += b.zero_point * a.planes[0].sum(axis=1).astype(np.int64).astype(object)[:, None]
         exact = sums + a.zero_point * b.zero_point * depth
-        return _store(exact if modulus is None else exact % modulus, out)
+        return store_low_bits(exact if modulus is None else exact % modulus, out)
 
     def assess(
         self,
@@ -246,18 +232,49 @@ class ReferenceEngine(Engine):
                 out[i, j] = -0.0
 
 
+def round_products(
+    exact: Array,
+    row_exponent: Int32,
+    column_exponent: Int32,
+    out: Array,
+    check: tuple[int, int] | None,
+    inexact: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> FloatOutcome:
+    """Round Python integers (m, n) times 2^(row + column) to `out`; see `Engine.multiply_floats`.
+
+    `inexact` counts the rounded entries of each row and column, for `check`.
+    """
+    rows, columns = inexact
+    uncertain: list[tuple[int, int]] = []
+    for i, j in np.ndindex(*exact.shape):
+        exponent = int(row_exponent[i]) + int(column_exponent[j])
+        value = int(exact[i, j])
+        if check is None or not (rows[i] or columns[j]):
+            out[i, j] = round_to_float(value, exponent, out.dtype)
+            continue
+        # In halves: |error| ≤ inexact_i 2^(bits_right − 1) + inexact_j 2^(bits_left − 1).
+        bound = (int(rows[i]) << check[1]) + (int(columns[j]) << check[0])
+        low = round_to_float(2 * value - bound, exponent - 1, out.dtype)
+        high = round_to_float(2 * value + bound, exponent - 1, out.dtype)
+        if low != high or low == 0 or (2 * value - bound < 0) != (2 * value + bound < 0):
+            uncertain.append((i, j))
+        out[i, j] = low
+    return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(out.size - np.count_nonzero(out)))
+
+
 def _all_negative_zero(x: Array, y: Array) -> bool:
     """Whether every product is −0 (and there is at least one)."""
     return bool(x.size) and bool(np.all((np.signbit(x) != np.signbit(y)) & ((x == 0) | (y == 0))))
 
 
-def _largest_bits(exact: Array) -> int:
+def largest_bits(exact: Array) -> int:
     """Largest bit length of two's complement numbers, the sign included."""
     return max((((~v) if v < 0 else v).bit_length() + 1 for v in exact.flat), default=0)
 
 
-def _store(exact: Array, out: Array) -> int:
+def store_low_bits(exact: Array, out: Array) -> int:
+    """Write the low bits of Python integers to an integer array; return the largest bit length, sign included."""
     bits = 8 * out.dtype.itemsize
     low = exact % (1 << bits)
     out[...] = low.astype(np.dtype(f"u{out.dtype.itemsize}")).astype(out.dtype)
-    return _largest_bits(exact)
+    return largest_bits(exact)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
-from gemmulate.schemes.floats import Grade, choose_floats, multiply_floats
+from gemmulate.schemes.floats import FloatChoice, Grade, choose_floats, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
@@ -37,6 +37,7 @@ def matmul(
     out: Array | None = None,
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
 ) -> Any:
     """The matrix product of a and b, exact for integers and with a proven error bound for floats.
 
@@ -61,6 +62,11 @@ def matmul(
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
     a value that does not fit raises. If a product raises, out is unchanged.
 
+    `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
+    these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
+    and tests what a device with such units computes. With accuracy="fast" float64 operands may be rounded to integers
+    that fewer products cover (partial-cover moduli): the same bound, proven afterwards, but other bits.
+
     Raises TypeError, ValueError (naming the argument), ResultOverflow, EngineUnavailable.
 
     Sources: Ozaki, Uchino, Imamura 2025 (Ozaki scheme II); grades after Demmel et al. 2024.
@@ -80,6 +86,10 @@ def matmul(
     left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
     stack = as_stack(left, right)
     runner = get_engine(engine, threads)
+    if formats is not None:
+        from gemmulate.schemes.encoded_engine import EncodedEngine
+
+        runner = EncodedEngine(formats, runner)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
     elif kind == "float":
@@ -148,7 +158,9 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) 
         target[...] = 0
     elif target.size:
         for index, a, bt in _matrices(stack):
-            multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade), target[index])
+            choice = choose_floats(engine, a, bt, grade)
+            if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
+                multiply_floats(engine, a, bt, choice, target[index])
     if out is not None and not in_place:
         out[...] = target.reshape(stack.shape)
     return target
@@ -199,6 +211,13 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
     if out is not None and not in_place:
         _store_checked(target.reshape(stack.shape), out, (p - 1).bit_length() + 1)
     return target
+
+
+def _multiply_partial(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
+    """Write the product by partial-cover moduli where a format's planes were asked for and they pay."""
+    from gemmulate.schemes.encoded_engine import EncodedEngine, multiply_fast
+
+    return isinstance(engine, EncodedEngine) and multiply_fast(engine, a, bt, choice, out)
 
 
 def _object_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:

@@ -277,8 +277,8 @@ def _multiply_residues(
     engine: Engine, a: Array, bt: Array, choice: FloatChoice, system: ResidueSystem, out: Array
 ) -> None:
     (m, k), n = a.shape, bt.shape[0]
-    shift_a = _shifts(choice.left.scan, choice.bits_left)
-    shift_b = _shifts(choice.right.scan, choice.bits_right)
+    shift_a = operand_shifts(choice.left.scan, choice.bits_left)
+    shift_b = operand_shifts(choice.right.scan, choice.bits_right)
     right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
     check = choice.grade == "exact" and choice.rounds_operands
     uncertain: list[npt.NDArray[np.int64]] = []
@@ -315,5 +315,6 @@ def _multiply_residues(
         engine.exact_dots(a, bt, repair, out)
 
 
-def _shifts(scan: Scan, bits: int) -> Int32:
+def operand_shifts(scan: Scan, bits: int) -> Int32:
+    """Exponents that scale each vector to |x| < 2^bits."""
     return np.where(scan.top == NO_EXPONENT, 0, bits - scan.top).astype(np.int32)

@@ -1,0 +1,220 @@
+"""An engine whose products run on the planes of another format: what `matmul(…, formats="fp4_e2m1")` uses.
+
+It surveys, repairs and rounds as the engine it wraps does, so bits and grades are chosen alike; only the exact
+integer products go through encodings. Equal bits to the INT8 route follow, since both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmulate.encodings import Design
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.reference import largest_bits, round_products, store_low_bits
+from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.schemes.encoded import (
+    Digits,
+    EncodedOperand,
+    Int8,
+    Int64,
+    Objects,
+    check_formats,
+    design_for_window,
+    direct_for_ranges,
+    multiply_direct,
+    multiply_prepared,
+    prepare,
+    window_of,
+)
+from gemmulate.schemes.floats import FloatChoice, operand_shifts
+from gemmulate.schemes.partial import extra_bits, multiply_partial, scaled
+from gemmulate.schemes.special import fill_special
+
+
+def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
+    """Write the product by partial covers where they cost less and the "fast" bound is proven; else return False.
+
+    a (m, k), bt (n, k) float64; `choice` is that of the grade "fast": its bits, raised by the freedom, set the scale.
+    """
+    if choice.system is None or not choice.rounds_operands or a.dtype != np.float64:
+        return False
+    bits = max(choice.bits_left, choice.bits_right) + extra_bits()
+    shift_a, shift_b = operand_shifts(choice.left.scan, bits), operand_shifts(choice.right.scan, bits)
+    right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
+    left, right = scaled(a, shift_a, choice.inner), scaled(bt, shift_b, right_inner)
+    found = multiply_partial(left, right, bits, engine.formats, engine.plane_product)
+    if found is None:
+        return False
+    # 2u·k·max|a_i|·max|b_j| less one rounding of the result, u·|C|.
+    peaks = np.abs(left).max(axis=1)[:, None] * np.abs(right).max(axis=1)[None, :]
+    size = np.abs(found.exact.astype(np.float64)) * (1 + 2.0**-40)
+    if (found.bound + 2.0**-53 * size > 2.0**-52 * a.shape[1] * peaks * (1 - 2.0**-40)).any():
+        return False
+    zeros = np.zeros(len(a), dtype=np.int64), np.zeros(len(bt), dtype=np.int64)
+    round_products(found.exact, -shift_a, -shift_b, out, None, zeros)
+    engine.fix_negative_zeros(a, bt, out)
+    fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
+    return True
+
+
+@dataclass(frozen=True)
+class _Residues:
+    """Integers of one operand, their planes for the designs met so far, and how many entries were rounded."""
+
+    digits: Digits
+    left: bool
+    inexact: npt.NDArray[np.int64]
+    prepared: dict[tuple[int, ...], EncodedOperand] = field(default_factory=dict)
+
+    def planes(self, design: Design) -> EncodedOperand:
+        if design.moduli not in self.prepared:
+            self.prepared.clear()  # blocks rarely need another design, and planes are large
+            self.prepared[design.moduli] = prepare(self.digits, design, self.left)
+        return self.prepared[design.moduli]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(d.nbytes for d in self.digits.digits) + sum(p.nbytes for p in self.prepared.values())
+
+    @property
+    def rounded(self) -> int:
+        return int(self.inexact.sum())
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Integers of a direct product (vectors, depth): the encoding is chosen when both ranges are known."""
+
+    x: Int64
+
+    @property
+    def nbytes(self) -> int:
+        return self.x.nbytes
+
+    @property
+    def rounded(self) -> int:
+        return 0
+
+
+@final
+class EncodedEngine(Engine):
+    """Exact products over the planes of `formats`, run as INT8 on `inner`; accumulator depths as on the device."""
+
+    def __init__(self, formats: str | Sequence[str], inner: Engine) -> None:
+        self.formats = check_formats(formats)
+        self.inner = inner
+        self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
+
+    def plane_product(self, left: Int8, right: Int8) -> Int64:
+        """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
+        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
+        a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
+        b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 0)
+        self.inner.multiply_direct(a, b, out)
+        return out
+
+    def pack_floats(
+        self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
+    ) -> Operand:
+        digits, rounded = Digits.of_scaled(scaled(x, shift, inner), bits)
+        return _Residues(digits, left, rounded.sum(axis=1))
+
+    def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
+        return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
+
+    def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
+        value = np.zeros(x.shape[:2], dtype=object)
+        for w in range(x.shape[2]):
+            value += x[:, :, w].astype(object) << 32 * w
+        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
+        return self.pack_integers(left, value, system, bits)
+
+    def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
+        return _Values(x.astype(np.int64))
+
+    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Objects:
+        if not isinstance(left, _Residues) or not isinstance(right, _Residues):
+            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
+        # The INT8 moduli cover twice the bound of the results, and the design may do so more tightly.
+        chosen = design_for_window(window_of(left.digits, right.digits, system.product), self.formats)
+        return multiply_prepared(left.planes(chosen), right.planes(chosen), self.plane_product)
+
+    def multiply_floats(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        out: Array,
+        check: tuple[int, int] | None,
+    ) -> FloatOutcome:
+        exact = self._integers(left, right, system)
+        inexact = tuple(x.inexact for x in (left, right) if isinstance(x, _Residues))
+        return round_products(exact, row_exponent, column_exponent, out, check, (inexact[0], inexact[1]))
+
+    def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
+        return store_low_bits(self._integers(left, right, system), out)
+
+    def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
+        exact = self._integers(left, right, system)
+        for w in range(out.shape[2]):
+            out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
+        return largest_bits(exact)
+
+    def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
+        out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
+
+    def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
+        if not isinstance(left, _Values) or not isinstance(right, _Values):
+            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
+        a, b = left.x, right.x.T
+        ranges = [(int(x.min(initial=0)), int(x.max(initial=0))) for x in (a, b)]
+        encoding = direct_for_ranges(ranges[0], ranges[1], self.formats)
+        window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
+        chosen = design_for_window(window, self.formats)
+        if encoding is not None and encoding.products <= chosen.products:
+            exact = multiply_direct(a, b, encoding, self.plane_product)
+            return store_low_bits(exact if modulus is None else exact % modulus, out)
+        operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (right.x, False))]
+        exact = multiply_prepared(operands[0], operands[1], self.plane_product)
+        return store_low_bits(exact if modulus is None else exact % modulus, out)
+
+    # What has no narrow products is the inner engine's.
+
+    def scan(self, x: Array, inner: Int32 | None) -> Scan:
+        return self.inner.scan(x, inner)
+
+    def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
+        return self.inner.norms(x, top, inner)
+
+    def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
+        return self.inner.depths(x, top, inner, bins)
+
+    def integer_range(self, x: Array) -> tuple[int, int]:
+        return self.inner.integer_range(x)
+
+    def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
+        return self.inner.pack_magnitudes(left, x, top, inner)
+
+    def assess(
+        self,
+        left: Operand,
+        right: Operand,
+        sum_left: npt.NDArray[np.uint64],
+        sum_right: npt.NDArray[np.uint64],
+        budget: float,
+        need: npt.NDArray[np.uint8],
+    ) -> npt.NDArray[np.int64]:
+        return self.inner.assess(left, right, sum_left, sum_right, budget, need)
+
+    def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
+        self.inner.exact_dots(a, b, at, out)
+
+    def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
+        self.inner.fix_negative_zeros(a, b, out)
