@@ -295,3 +295,11 @@ def test_deep_products_at_their_extremes(engine: Engine, depth: int) -> None:
     bytes_ = np.broadcast_to(np.array([[255], [0]], dtype=np.uint8), (2, depth))
     engine.multiply_direct(engine.pack_direct(True, bytes_, 0), engine.pack_direct(False, bytes_, 128), out)
     assert (out == np.array([[255 * 255 * depth, 0], [0, 0]])).all()
+
+
+def test_a_number_that_scaling_loses_counts_as_rounded(engine: Engine) -> None:
+    x = np.array([[2.0**1000, 5e-324, 0.0], [1.0, 0.5, 2.0**-60]])
+    system = residue_system(3 << 40)
+    assert system is not None
+    shift = (20 - engine.scan(x, None).top).astype(np.int32)
+    assert engine.pack_floats(True, x, shift, None, system, 20, True).rounded == 2
