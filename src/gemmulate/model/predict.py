@@ -202,10 +202,10 @@ def check(device: Device, kernel: Kernel, how: Method) -> None:
     unit = how.scheme.unit
     if how.scheme.rate(rates) is None:
         raise ModelError(f"{device.name} has no {unit} rate, which {how.scheme.name} needs; choose another scheme")
-    if rates.int32 is None and how.composition != "three_term":
+    if rates.int32 is None and needs_integers(how):
         raise ModelError(
             f"{device.name} has no integer rate (int32, or sms with int32_lanes_per_sm and fp64_lanes_per_sm), which "
-            "T_dec needs; give a .toml file with it, or composition three_term"
+            "T_dec and T_rec need; give a .toml file with it, or composition three_term with c_rec = 0"
         )
     if not kernel.reusable and how.uses != 1:
         raise ModelError(f"{kernel.name} has no operand to convert beforehand: its input changes with every call")
@@ -213,11 +213,16 @@ def check(device: Device, kernel: Kernel, how: Method) -> None:
         raise ModelError(f"the staged pipeline is for gemm, not {kernel.name}")
 
 
+def needs_integers(how: Method) -> bool:
+    """Whether T_dec or T_rec count, so that the integer rate matters."""
+    return how.composition != "three_term" or how.c_rec.high > 0
+
+
 def relevant(device: Device, kernel: Kernel, how: Method) -> tuple[str, ...]:
     """The device's uncertain quantities that this prediction depends on."""
     native = "fp64_tensor" if kernel.tensor and "fp64_tensor" in device.si else "fp64"
     used = {native, how.scheme.unit, "memory", "call_overhead"}
-    if how.composition != "three_term":
+    if needs_integers(how):
         used |= {"int32"} if "int32" in device.si else {"sms", "int32_lanes_per_sm", "clock"}
     return tuple(key for key in device.uncertain() if key in used)
 
@@ -230,7 +235,7 @@ def native_rate(rates: Rates, kernel: Kernel) -> float:
 def evaluate(rates: Rates, kernel: Kernel, how: Method, c_q: float, c_rec: float) -> _Point:
     """One evaluation at definite rates and costs."""
     native_s = rates.call_overhead + t_native(kernel.flops, kernel.bytes, native_rate(rates, kernel), rates.memory)
-    # Without an integer rate only `three_term` passes `check`, and infinity gives its T_dec and T_rec the value 0.
+    # Without an integer rate only what needs none passes `check`; infinity gives T_dec and T_rec the value 0.
     int32 = math.inf if rates.int32 is None else rates.int32
     narrow = how.scheme.rate(rates)
     assert narrow is not None  # `check`

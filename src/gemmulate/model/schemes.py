@@ -47,7 +47,7 @@ SCHEMES: Final[dict[str, SchemeCost]] = {
         ),
         # Each of the 59 products has a plane of half a byte on either side.
         SchemeCost(
-            "residues-fp4", "fp4", 21, False, 59 / 21, 0.0, 0.5 * 59 / 21,
+            "residues-fp4", "fp4", 21, False, 59 / 21, 0.0, 0.5 * (59 / 21),
             "arXiv 2609.24519: 59 products over 21 moduli for 53 bits at k = 16384, scaled by r / 21",
         ),
         SchemeCost(
