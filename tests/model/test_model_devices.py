@@ -138,7 +138,7 @@ def test_refused_with_file_and_key(tmp_path: Path, old: str, new: str, parts: li
 
 
 def test_other_bad_files(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "none.toml", "No such file"), (tmp_path, "directory")):
+    for path, reason in ((tmp_path / "none.toml", "No such file"), (tmp_path, "regular file")):
         with pytest.raises(FileError, match=reason):
             load_device(path)
     binary = tmp_path / "binary.toml"

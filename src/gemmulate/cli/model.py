@@ -3,10 +3,11 @@
 import csv
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from gemmulate.cli.matmul import Json
 from gemmulate.cli.output import examples, print_json, print_table
@@ -45,7 +46,22 @@ SchemeName = Literal["residues-int8", "residues-fp8", "residues-fp4", "slices-in
 Composition = Literal["published", "three_term", "shared_pipe", "serial"]
 DeviceName = Annotated[str, Parameter(help="A catalogue name (`gemmulate model devices`) or a .toml file.")]
 Csv = Annotated[bool, Parameter(name="--csv", negative="", show_default=False, help="Print CSV on standard output.")]
-Count = int | None
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> int:
+    """A whole number, 1e7 included; the parser alone would cut 1.5 to 1."""
+    text = tokens[0].value
+    try:
+        number = Decimal(text)
+        if number == number.to_integral_value() and abs(number) < 10**40:
+            return int(number)
+    except ArithmeticError:
+        pass
+    raise ValueError(f"{text!r} is not a whole number")
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+Count = Annotated[int | None, Parameter(converter=_whole)]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 # Sizes of each kernel: option -> default (None: optional).
@@ -220,7 +236,7 @@ def predict(
 def threshold(
     *,
     device: DeviceName,
-    r: int = 12,
+    r: Whole = 12,
     c_q: float = 6.0,
     kernel: KernelName = "gemv",
     flop_per_input: float | None = None,

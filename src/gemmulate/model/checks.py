@@ -11,6 +11,7 @@ from gemmulate.errors import GemmulateError
 MAX_SIZE: Final = 1 << 50  # a dimension beyond this is a typing error; products of three stay finite in float64
 MAX_R: Final = 1024
 MAX_NUMBER: Final = 1e6
+MIN_NUMBER: Final = 1e-6  # of what is divided by
 
 
 class ModelError(GemmulateError, ValueError):

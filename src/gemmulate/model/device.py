@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -176,7 +177,11 @@ def _catalogued(key: str) -> Device:
 
 def _read(path: Path) -> Device:
     try:
-        if path.stat().st_size > 1 << 20:
+        status = path.stat()
+        # A pipe or a device such as /dev/zero would be waited for, or read without end.
+        if not stat.S_ISREG(status.st_mode):
+            raise FileError(f"{path}: not a regular file")
+        if status.st_size > 1 << 20:
             raise FileError(f"{path}: larger than 1 MiB, so it is no device file")
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
         record = msgspec.convert(tree, _Record)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from gemmulate.model.checks import MAX_R, ModelError, check_choice, check_integer, check_number
+from gemmulate.model.checks import MAX_R, MIN_NUMBER, ModelError, check_choice, check_integer, check_number
 from gemmulate.model.device import Device, Rates
 from gemmulate.model.kernels import FLOAT64, Kernel
 from gemmulate.model.schemes import (
@@ -129,11 +129,11 @@ def method(
         r=moduli,
         c_q=_constant("c_q", c_q, default_c_q(cost)),
         c_rec=_constant("c_rec", c_rec, C_REC_STAGED if staged else C_REC_FUSED),
-        alpha=cost.products(moduli) if alpha is None else check_number("alpha", alpha, exclusive=True),
+        alpha=cost.products(moduli) if alpha is None else check_number("alpha", alpha, MIN_NUMBER),
         residue_bytes=(
             cost.bytes_per_r * moduli
             if residue_bytes is None
-            else check_number("residue_bytes", residue_bytes, exclusive=True)
+            else check_number("residue_bytes", residue_bytes, MIN_NUMBER)
         ),
         composition=composition,
         pipeline=pipeline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gemmulate.model.checks import MAX_R, ModelError, check_integer, check_number
+from gemmulate.model.checks import MAX_R, MIN_NUMBER, ModelError, check_integer, check_number
 from gemmulate.model.device import Device
 from gemmulate.model.kernels import FLOAT64, Kernel
 from gemmulate.model.predict import Method, check, evaluate, relevant
@@ -68,7 +68,7 @@ def thresholds(device: Device, *, r: int, c_q: float, flop_per_input: float = 2.
     0.5625
     """
     r = check_integer("r", r, MAX_R)
-    c_q = check_number("c_q", c_q, exclusive=True)
+    c_q = check_number("c_q", c_q, MIN_NUMBER)
     flop_per_input = check_number("flop_per_input", flop_per_input, exclusive=True)
     if device.nominal().int32 is None:
         raise ModelError(
