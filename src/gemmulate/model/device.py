@@ -28,6 +28,16 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: Literal["datasheet", "measured", "inferred"]
 
 
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a host was measured, and its phases: name -> (size, least seconds, median seconds), sizes rising."""
+
+    command: str
+    date: str
+    machine: str
+    threads: int
+    phases: dict[str, list[tuple[float, float, float]]]
+
+
 _Figures = Figure | list[Figure]
 
 
@@ -53,6 +63,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fp64_lanes_per_sm: _Figures | None = None
     clock: _Figures | None = None
     call_overhead: _Figures | None = None
+    calibration: Calibration | None = None
 
 
 # Quantity -> dimension of its unit. Lanes and SMs are counts; `int32` is the SIMT (or SIMD) integer rate.
@@ -103,6 +114,7 @@ class Device:
     notes: str
     figures: Mapping[str, tuple[Figure, ...]]
     si: Mapping[str, tuple[float, ...]]
+    calibration: Calibration | None = None
 
     def nominal(self) -> Rates:
         """The rates at the first value of every quantity."""
@@ -205,7 +217,7 @@ def _read(path: Path) -> Device:
         if not values:
             raise FileError(f"{path}: {key}: an empty list; give at least one value")
         figures[key], si[key] = values, tuple(_checked(path, key, value, dimension) for value in values)
-    return Device(path.stem, record.name, record.vendor, record.kind, record.notes, figures, si)
+    return Device(path.stem, record.name, record.vendor, record.kind, record.notes, figures, si, record.calibration)
 
 
 def _checked(path: Path, key: str, figure: Figure, dimension: str) -> float:
