@@ -106,10 +106,10 @@ def test_calibration_survives_its_file(spread: Spread, tmp_path: Path) -> None:
     [
         ("[calibration.phases]", "[calibration.faces]", FileError),
         ("threads = 1", 'threads = "one"', FileError),
-        ("\nreduce = [[", "\nreduce = [[-", ModelError),
-        ("\nreduce = [", "\nreduce = [[9e11, 1, 1], ", ModelError),
-        ("\nreduce = ", "\nreduced = ", ModelError),
-        ("\nreduce = [[", "\nreduce = [[nan, 1.0, 1.0], [", ModelError),
+        ("\nrecombine = [[", "\nrecombine = [[-", ModelError),
+        ("\nrecombine = [", "\nrecombine = [[9e11, 1, 1], ", ModelError),
+        ("\nrecombine = ", "\nrecombined = ", ModelError),
+        ("\nrecombine = [[", "\nrecombine = [[nan, 1.0, 1.0], [", ModelError),
     ],
 )
 def test_bad_calibrations(spread: Spread, tmp_path: Path, old: str, new: str, error: type[Exception]) -> None:

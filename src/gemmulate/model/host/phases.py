@@ -120,13 +120,18 @@ def phases(engine: Engine) -> Mapping[str, tuple[tuple[int, ...], Callable[[int]
         x = normal(n)
         return lambda: residues.to_integers(x)
 
-    def residue(n: int) -> Run:
-        x, system = residues.to_integers(normal(n)), residues.system_for(64)
-        return lambda: residues.residue(x, system, 3, left=True)
+    def csr_modulo(each: int) -> Callable[[int], Run]:
+        def made(n: int) -> Run:
+            matrix, system = random_csr(n // each, each), residues.system_for(each)
+            values, vector = residues.to_integers(matrix.data), residues.to_integers(normal(n // each))
+            return lambda: residues.spmv_modulo(matrix, values, vector, system, 3)
 
-    def reduced(n: int) -> Run:
-        x = normal(n)
-        return lambda: residues.reduce(x, 251)
+        return made
+
+    def stencil_modulo(n: int) -> Run:
+        points, system = residues.to_integers(normal((n + 2, n + 2, n + 2))), residues.system_for(7)
+        coefficients = residues.to_integers(np.array([-6.0, 1.0]))
+        return lambda: residues.stencil7_modulo(points, coefficients, system, 3)
 
     def recombined(n: int) -> Run:
         system = residues.system_for(64)
@@ -138,6 +143,8 @@ def phases(engine: Engine) -> Mapping[str, tuple[tuple[int, ...], Callable[[int]
         return lambda: residues.apply7(grid, -6.0, 1.0)
 
     vectors = (300, 3000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 12_000_000)
+    entries = (3200, 32_000, 128_000, 320_000, 1_280_000, 3_200_000, 12_800_000)
+    cubes = (8, 16, 32, 40, 64, 88, 128)
     edges = (120, 250, 500, 1000, 1500, 2000, 4000)  # no powers of two: their strides meet in few cache sets
     return {
         "gemm_fp64": ((120, 250, 500, 900), gemm),
@@ -147,13 +154,14 @@ def phases(engine: Engine) -> Mapping[str, tuple[tuple[int, ...], Callable[[int]
         "deconstruct": (edges, deconstruct),
         "multiply_panel": (edges, emulated(PANEL, None)),
         "multiply": ((120, 250, 500, 900), emulated(None, None)),
-        "csr_4": ((400, 4000, 40_000, 120_000, 400_000, 1_200_000, 4_000_000, 12_000_000), csr(4)),
-        "csr_32": ((3200, 32_000, 128_000, 320_000, 1_280_000, 3_200_000, 12_800_000), csr(32)),
+        "csr_4": (entries, csr(4)),
+        "csr_32": (entries, csr(32)),
+        "csr_modulo_4": (entries, csr_modulo(4)),
+        "csr_modulo_32": (entries, csr_modulo(32)),
         "to_integers": (vectors, scaled),
-        "residue": (vectors, residue),
-        "reduce": (vectors, reduced),
         "recombine": (vectors[:-2], recombined),
-        "stencil7": ((8, 16, 32, 40, 64, 88, 128), stencil),
+        "stencil7": (cubes, stencil),
+        "stencil7_modulo": (cubes, stencil_modulo),
     }
 
 

@@ -77,19 +77,29 @@ def spmv(matrix: Any, x: Floats, system: ResidueSystem) -> Floats:
     values, vector = to_integers(matrix.data), to_integers(x)
     plane = matrix.copy()
     digits = np.empty((len(system.moduli), matrix.shape[0]))
-    for index, m in enumerate(system.moduli):
-        plane.data = residue(values, system, index, left=True)
-        digits[index] = reduce(plane @ residue(vector, system, index, left=False), m)
+    for index in range(len(system.moduli)):
+        digits[index] = spmv_modulo(plane, values, vector, system, index)
     return recombine(digits, system, values.exponent + vector.exponent)
+
+
+def spmv_modulo(plane: Any, values: Integers, vector: Integers, system: ResidueSystem, index: int) -> Floats:
+    """One modulus of `spmv`: both operands taken apart, one sparse product (in `plane`'s pattern), one reduction."""
+    plane.data = residue(values, system, index, left=True)
+    return reduce(plane @ residue(vector, system, index, left=False), system.moduli[index])
+
+
+def stencil7_modulo(points: Integers, coefficients: Integers, system: ResidueSystem, index: int) -> Floats:
+    """One modulus of `stencil7`."""
+    c = residue(coefficients, system, index, left=True)
+    return reduce(apply7(residue(points, system, index, left=False), c[0], c[1]), system.moduli[index])
 
 
 def stencil7(grid: Floats, centre: float, side: float, system: ResidueSystem) -> Floats:
     """centre·u + side·(sum of six neighbours) on the inner points of a cube, by residues."""
     coefficients, points = to_integers(np.array([centre, side])), to_integers(grid)
     digits = np.empty((len(system.moduli), math.prod(n - 2 for n in grid.shape)))
-    for index, m in enumerate(system.moduli):
-        c = residue(coefficients, system, index, left=True)
-        digits[index] = reduce(apply7(residue(points, system, index, left=False), c[0], c[1]), m).ravel()
+    for index in range(len(system.moduli)):
+        digits[index] = stencil7_modulo(points, coefficients, system, index).ravel()
     return recombine(digits, system, coefficients.exponent + points.exponent).reshape([n - 2 for n in grid.shape])
 
 

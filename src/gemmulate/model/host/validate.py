@@ -158,22 +158,21 @@ def _sparse(name: str, matrix: Any) -> Trial:
     system = residues.system_for(int(np.diff(matrix.indptr).max()))
     r = len(system.moduli)
 
-    def product(t: Table) -> float:
-        # Between four and thirty-two entries a row, by reciprocal: each row costs as much as some entries.
-        each = max(nnz / rows, 1e-9)
-        weight = min(max((1 / each - 1 / 32) / (1 / 4 - 1 / 32), 0.0), 4.0)
-        return (1 - weight) * seconds_at(t["csr_32"], nnz) + weight * seconds_at(t["csr_4"], nnz)
+    # Rows cost as some entries do, so seconds are linear in rows at one nnz: between 1/32 and 1/4 rows an entry.
+    weight = min(max((rows / max(nnz, 1) - 1 / 32) / (1 / 4 - 1 / 32), 0.0), 4.0)
+
+    def between(t: Table, phase: str) -> float:
+        return (1 - weight) * seconds_at(t[f"{phase}_32"], nnz) + weight * seconds_at(t[f"{phase}_4"], nnz)
 
     def emulated(t: Table) -> float:
-        one = seconds_at(t["residue"], nnz) + seconds_at(t["residue"], columns) + seconds_at(t["reduce"], rows)
-        scaled: float = seconds_at(t["to_integers"], nnz) + seconds_at(t["to_integers"], columns)
-        return scaled + r * (one + product(t)) + seconds_at(t["recombine"], rows)
+        scaled = seconds_at(t["to_integers"], nnz) + seconds_at(t["to_integers"], columns)
+        return scaled + r * between(t, "csr_modulo") + seconds_at(t["recombine"], rows)
 
     def runs() -> tuple[Run, Run]:
         x = np.random.default_rng(nnz).standard_normal(columns)
         return (lambda: matrix @ x), (lambda: residues.spmv(matrix, x, system))
 
-    return Trial("spmv", f"{name} nnz {nnz}", product, emulated, runs)
+    return Trial("spmv", f"{name} nnz {nnz}", lambda t: between(t, "csr"), emulated, runs)
 
 
 def _stored(name: str) -> Any:
@@ -190,8 +189,8 @@ def _stencil(n: int) -> Trial:
     r, points = len(system.moduli), (n + 2) ** 3
 
     def emulated(t: Table) -> float:
-        one = seconds_at(t["residue"], points) + seconds_at(t["stencil7"], n) + seconds_at(t["reduce"], n**3)
-        return seconds_at(t["to_integers"], points) + r * one + seconds_at(t["recombine"], n**3)
+        scaled = seconds_at(t["to_integers"], points)
+        return scaled + r * seconds_at(t["stencil7_modulo"], n) + seconds_at(t["recombine"], n**3)
 
     def runs() -> tuple[Run, Run]:
         grid = np.random.default_rng(n).standard_normal((n + 2, n + 2, n + 2))
