@@ -1,0 +1,1 @@
+"""The machine at hand: kernels run for real, phases calibrated, predictions held against measurements."""
