@@ -110,12 +110,13 @@ class ReferenceEngine(Engine):
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
         rest = _scaled(x, shift, inner)
+        vanished = np.isfinite(x) & (x != 0) & (rest == 0)  # by the scaling itself
         digits: list[Array] = []
         for d in reversed(range(digits_for(bits))):
             q = np.rint(np.ldexp(rest, -DIGIT_BITS * d))
             rest = rest - np.ldexp(q, DIGIT_BITS * d)
             digits.insert(0, q)
-        return Planes(_residue_planes(digits, system, left), 0, (rest != 0).sum(axis=1))
+        return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return self._pack_objects(left, x.astype(object), system)

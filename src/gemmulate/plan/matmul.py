@@ -52,10 +52,11 @@ def matmul(
     `modulus=p` gives the integer product's residues in [0, p) as int64, for any p in 2 … 2^63 and integers of any
     size and sign; `overflow` then has no effect.
 
-    Floats (float32, float64) by `accuracy`, with u = 2^-53 (float32: 2^-24):
+    Floats by `accuracy`, with u = 2^-53 (float32: 2^-24, float16: 2^-11, bfloat16 of ml_dtypes: 2^-8):
     "fast": |C − AB| ≤ 2u k max|row i of a| max|column j of b|;
     "fp64" (or "fp32", the same grade): |C − AB| ≤ k u |A||B| for every element, proven for the data at hand;
     "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754).
+    The result has the operands' common type (float32 for float16 with bfloat16) and is rounded to it once.
     complex64 and complex128 likewise, for the real and the imaginary part as dot products of depth 2k each.
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
@@ -158,7 +159,7 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) 
         target[...] = 0
     elif target.size:
         for index, a, bt in _matrices(stack):
-            choice = choose_floats(engine, a, bt, grade)
+            choice = choose_floats(engine, a, bt, grade, dtype)
             if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
                 multiply_floats(engine, a, bt, choice, target[index])
     if out is not None and not in_place:

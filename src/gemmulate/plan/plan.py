@@ -133,7 +133,7 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
     if a.dtype.kind == "c":
         parts = 2
         a, bt = next(complex_parts(a, bt))
-    c = choose_floats(engine, a, bt, grade)
+    c = choose_floats(engine, a, bt, grade, None if parts == 2 else stack.a.dtype)
     (m, k), n = a.shape, bt.shape[0]
     exact = (c.left.exact_bits, c.right.exact_bits)
     reasons = [

@@ -3,11 +3,11 @@
 Row i of A is scaled by 2^(t − top_i) and rounded to integers |a'| ≤ 2^t, columns of B likewise; A'B' is exact, and
 one rounding gives the result (Ozaki scheme II; Uchino, Ozaki, Imamura 2025). The grades differ in how t is chosen:
 
-- "fast": |C − AB| ≤ 2^-52 (float32: 2^-23) k · max|row i| · max|column j|, from norms alone;
-- "fp64"/"fp32": |C − AB| ≤ k u |A||B| for every element. With E_ij = 2^(t−1)(‖a_i‖₁ + ‖b_j‖₁) the truncation's
-  bound and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes rounded down, element (i, j) needs
-  E ≤ τ u L. The budget τ = min(√k, k − 1) is tighter than the k − 1 that the grade allows: rounding errors are
-  independent, so an error of the order of u |A||B| is what is then seen;
+- "fast": |C − AB| ≤ 2u k · max|row i| · max|column j|, from norms alone;
+- "fp64"/"fp32": |C − AB| ≤ k u |A||B| for every element, u that of the result's type. With
+  E_ij = 2^(t−1)(‖a_i‖₁ + ‖b_j‖₁) the truncation's bound and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes
+  rounded down, element (i, j) needs E ≤ τ u L. The budget τ = min(√k, k − 1) is tighter than the k − 1 that the grade
+  allows: rounding errors are independent, so an error of the order of u |A||B| is what is then seen;
 - "exact": correct rounding. Entries not kept exactly give an interval around each element; where both its ends
   round to one value, that is the result.
 
@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, moduli_needed, residue_system
+from gemmulate.engines.rounding import FLOAT_FORMATS
 from gemmulate.schemes.blocks import for_blocks, panels
 from gemmulate.schemes.special import fill_special
 
@@ -214,8 +215,13 @@ def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, in
 _NONE = np.zeros((0, 2), dtype=np.int64)
 
 
-def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatChoice:
-    """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade."""
+def choose_floats(
+    engine: Engine, a: Array, bt: Array, grade: Grade, result: np.dtype[Any] | None = None
+) -> FloatChoice:
+    """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade.
+
+    `result` is the type that results are rounded to, and whose u the grade means: a's unless it is a narrower one.
+    """
     k = a.shape[1]
     left, right, inner = survey(engine, a, bt)
     exact = (left.exact_bits, right.exact_bits)
@@ -232,7 +238,7 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
 
     if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
         return choice(max(exact))
-    digits = 53 if a.dtype == np.float64 else 24
+    digits = FLOAT_FORMATS[(a.dtype if result is None else result).name].digits
     if grade == "exact":
         return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
     if grade == "fast":
@@ -262,7 +268,7 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
 
 
 def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> None:
-    """Write the product of a (m, k) and bt (n, k) to out (m, n), of the same float type."""
+    """Write the product of a (m, k) and bt (n, k) to out (m, n), of the type that the choice was made for."""
     m, n = a.shape[0], bt.shape[0]
     if choice.system is None:
         for rows in panels(m, max(1, (1 << 20) // max(1, n))):
