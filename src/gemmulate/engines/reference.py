@@ -260,7 +260,7 @@ def round_products(
         if low != high or low == 0 or (2 * value - bound < 0) != (2 * value + bound < 0):
             uncertain.append((i, j))
         out[i, j] = low
-    return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(out.size - np.count_nonzero(out)))
+    return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(np.count_nonzero(out == 0)))
 
 
 def _all_negative_zero(x: Array, y: Array) -> bool:
