@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "narrow.hpp"
 #include "operand.hpp"
+#include "product.hpp"
 
 namespace gemmulate {
 
@@ -14,6 +16,18 @@ void dispatch_float(Type type, const Body& body) {
     case Type::f64: return body(double{});
     case Type::f32: return body(float{});
     default: throw std::invalid_argument("expected a float64 or float32 matrix");
+  }
+}
+
+// The element type of a float result.
+template <class Body>
+void dispatch_result(Out kind, const Body& body) {
+  switch (kind) {
+    case Out::f64: return body(double{});
+    case Out::f32: return body(float{});
+    case Out::f16: return body(Float16{});
+    case Out::bf16: return body(Bfloat16{});
+    default: throw std::invalid_argument("expected a float result");
   }
 }
 

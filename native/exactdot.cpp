@@ -153,9 +153,11 @@ void exact_dots(const View& a, const View& b, const Index* index, int64_t count,
             sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
           }
         }
-        T value = empty ? T{} : sum.round<T>();
-        if (empty && all_negative_zero(x, 1, y, 1, a.depth)) value = -T{};
-        static_cast<T*>(target.data)[i * target.stride_i + j * target.stride_j] = value;
+        const bool negative = empty && all_negative_zero(x, 1, y, 1, a.depth);
+        dispatch_result(target.kind, [&]<class R>(R) {
+          const R value = empty ? R{} : sum.round<R>();
+          static_cast<R*>(target.data)[i * target.stride_i + j * target.stride_j] = negative ? -value : value;
+        });
       }
     });
   });
@@ -167,13 +169,16 @@ void fix_negative_zeros(const View& a, const View& b, const Target& target, int 
     const T* pb = static_cast<const T*>(b.data);
     const double ns = 3.0 * static_cast<double>(a.vectors) * static_cast<double>(b.vectors);
     parallel_for(a.vectors, useful_threads(ns, threads), poll, [&](int64_t i) {
-      T* row = static_cast<T*>(target.data) + i * target.stride_i;
-      for (int64_t j = 0; j < b.vectors; ++j) {
-        T& c = row[j * target.stride_j];
-        if (c == T{} && !std::signbit(c) &&
-            all_negative_zero(pa + i * a.stride_v, a.stride_k, pb + j * b.stride_v, b.stride_k, a.depth))
-          c = -T{};
-      }
+      dispatch_result(target.kind, [&]<class R>(R) {
+        using std::signbit;
+        R* row = static_cast<R*>(target.data) + i * target.stride_i;
+        for (int64_t j = 0; j < b.vectors; ++j) {
+          R& c = row[j * target.stride_j];
+          if (c == R{} && !signbit(c) &&
+              all_negative_zero(pa + i * a.stride_v, a.stride_k, pb + j * b.stride_v, b.stride_k, a.depth))
+            c = -R{};
+        }
+      });
     });
   });
 }

@@ -136,12 +136,22 @@ const int32_t* optional_vector(const std::optional<Vector<int32_t>>& v, int64_t 
   return v->data();
 }
 
+// The name of a result's format; the 16-bit ones come as uint16, which every NumPy array can be viewed as.
+Out float_kind(const std::string& format) {
+  if (format == "float64") return Out::f64;
+  if (format == "float32") return Out::f32;
+  if (format == "float16") return Out::f16;
+  if (format == "bfloat16") return Out::bf16;
+  throw std::invalid_argument("unknown float format: " + format);
+}
+
 Target make_target(const MutableMatrix& out, Out kind, int64_t m, int64_t n) {
   require(static_cast<int64_t>(out.shape(0)) == m && static_cast<int64_t>(out.shape(1)) == n,
           "the output has another shape than the product");
   const Type type = type_of(out.dtype());
   const Type expected = kind == Out::f64   ? Type::f64
                         : kind == Out::f32 ? Type::f32
+                        : kind == Out::f16 || kind == Out::bf16 ? Type::u16
                         : kind == Out::i32 ? Type::i32
                         : kind == Out::u64 ? Type::u64
                                            : Type::i64;
@@ -312,7 +322,7 @@ NB_MODULE(_native, m) {
 
   m.def("multiply_floats", [](const Operand& left, const Operand& right, const Crt& crt, Vector<int32_t> rows,
                               Vector<int32_t> columns, bool check, int bits_left, int bits_right, MutableMatrix out,
-                              int threads, nb::object progress) {
+                              const std::string& format, int threads, nb::object progress) {
     match(left, right);
     require(static_cast<int64_t>(crt.inverse.size()) == left.planes, "the operands' moduli and the CRT's differ");
     require(static_cast<int64_t>(rows.shape(0)) == left.vectors &&
@@ -320,15 +330,14 @@ NB_MODULE(_native, m) {
             "one exponent for each row and column");
     require(!check || (left.inexact.size() == rows.shape(0) && right.inexact.size() == columns.shape(0)),
             "the operands were packed without counting roundings");
-    const Target t = make_target(out, type_of(out.dtype()) == Type::f32 ? Out::f32 : Out::f64, left.vectors,
-                                 right.vectors);
+    const Target t = make_target(out, float_kind(format), left.vectors, right.vectors);
     Recombination r{crt.table(), crt.modulus, rows.data(), columns.data(), check, bits_left, bits_right};
     const Outcome o = run(progress, [&](const Poll& poll) {
       return multiply_residues(left, right, r, t, threads, poll);
     });
     return nb::make_tuple(indices(o.uncertain), o.zeros);
   }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("row_exponent"), nb::arg("column_exponent"),
-     nb::arg("check"), nb::arg("bits_left"), nb::arg("bits_right"), nb::arg("out"), nb::arg("threads"),
+     nb::arg("check"), nb::arg("bits_left"), nb::arg("bits_right"), nb::arg("out"), nb::arg("format"), nb::arg("threads"),
      nb::arg("progress").none());
 
   m.def("multiply_integers", [](const Operand& left, const Operand& right, const Crt& crt, MutableMatrix out,
@@ -397,10 +406,10 @@ NB_MODULE(_native, m) {
      nb::arg("need"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("exact_dots", [](Matrix a, Matrix b, nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> at,
-                         MutableMatrix out, int threads, nb::object progress) {
+                         MutableMatrix out, const std::string& format, int threads, nb::object progress) {
     const View va = view_of(a), vb = view_of(b);
     require(va.type == vb.type && va.depth == vb.depth && at.shape(1) == 2, "the operands do not match");
-    const Target t = make_target(out, va.type == Type::f32 ? Out::f32 : Out::f64, va.vectors, vb.vectors);
+    const Target t = make_target(out, float_kind(format), va.vectors, vb.vectors);
     const auto* index = reinterpret_cast<const Index*>(at.data());
     for (size_t e = 0; e < at.shape(0); ++e)
       require(index[e].i >= 0 && index[e].i < va.vectors && index[e].j >= 0 && index[e].j < vb.vectors,
@@ -409,15 +418,17 @@ NB_MODULE(_native, m) {
       exact_dots(va, vb, index, static_cast<int64_t>(at.shape(0)), t, threads, poll);
       return 0;
     });
-  }, nb::arg("a"), nb::arg("b"), nb::arg("at"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("a"), nb::arg("b"), nb::arg("at"), nb::arg("out"), nb::arg("format"), nb::arg("threads"),
+     nb::arg("progress").none());
 
-  m.def("fix_negative_zeros", [](Matrix a, Matrix b, MutableMatrix out, int threads, nb::object progress) {
+  m.def("fix_negative_zeros", [](Matrix a, Matrix b, MutableMatrix out, const std::string& format, int threads,
+                                 nb::object progress) {
     const View va = view_of(a), vb = view_of(b);
     require(va.type == vb.type && va.depth == vb.depth, "the operands do not match");
-    const Target t = make_target(out, va.type == Type::f32 ? Out::f32 : Out::f64, va.vectors, vb.vectors);
+    const Target t = make_target(out, float_kind(format), va.vectors, vb.vectors);
     run(progress, [&](const Poll& poll) {
       fix_negative_zeros(va, vb, t, threads, poll);
       return 0;
     });
-  }, nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("format"), nb::arg("threads"), nb::arg("progress").none());
 }

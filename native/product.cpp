@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bigint.hpp"
+#include "narrow.hpp"
 
 namespace gemmulate {
 namespace {
@@ -135,14 +136,14 @@ class Finisher {
       std::fill(bound_.begin() + columns, bound_.end(), 0.0);
     }
     left.isa->round(acc, n, r.crt.limbs, scale_.data(), rounded && sizeof(Float) == 8 ? bound_.data() : nullptr,
-                    sizeof(Float) == 4, value_.data(), hard_.data());
+                    sizeof(Float) < 8, value_.data(), hard_.data());
     for (int64_t j = 0; j < columns; ++j) {
       const auto value = static_cast<Float>(value_[static_cast<size_t>(j)]);
       *element<Float>(target, i, j0 + j) = value;
       zeros += value == Float{};
     }
     for (int64_t j = 0; j < columns; ++j)
-      if (hard_[static_cast<size_t>(j)] || (rounded && sizeof(Float) == 4)) {
+      if (hard_[static_cast<size_t>(j)] || (rounded && sizeof(Float) < 8)) {
         zeros -= *element<Float>(target, i, j0 + j) == Float{};
         scalar_floats<Float>(acc + j, n, i, j0 + j, 1);
       }
@@ -302,6 +303,8 @@ Outcome multiply_residues(const Operand& left, const Operand& right, const Recom
       switch (target.kind) {
         case Out::f64: finish.floats<double>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::f32: finish.floats<float>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        case Out::f16: finish.floats<Float16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        case Out::bf16: finish.floats<Bfloat16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::mod: finish.modular(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         default: finish.integers(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns);
       }

@@ -8,7 +8,7 @@
 
 namespace gemmulate {
 
-enum class Out { f64, f32, i64, u64, words, i32, mod };
+enum class Out { f64, f32, f16, bf16, i64, u64, words, i32, mod };
 
 struct Target {
   Out kind;

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from gemmulate.engines import engines
     from gemmulate.plan.matmul import matmul
     from gemmulate.plan.plan import Plan, plan
+    from gemmulate.schemes.accuracy import Bits
 
 __version__ = "0.1.0"
 
 # Public name -> module that defines it. Loaded on first use, so that `import gemmulate` stays cheap.
 _LAZY: dict[str, str] = {
+    "Bits": "gemmulate.schemes.accuracy",
     "matmul": "gemmulate.plan",
     "Plan": "gemmulate.plan",
 }
@@ -34,6 +36,7 @@ _SUBPACKAGES = (
 )
 
 __all__ = [
+    "Bits",
     "EngineUnavailable",
     "GemmulateError",
     "Plan",

@@ -11,8 +11,9 @@ from matmul.oracles import Array, ExactProduct, binary, exact_product, round_sca
 def bits_of(x: Array) -> Array:
     """The bit pattern of each element; NaNs (whose payloads carry no meaning) share one."""
     x = np.asarray(x)
-    if x.dtype.kind == "f":
-        x = np.where(np.isnan(x), np.array(np.nan, dtype=x.dtype), x)
+    if x.dtype.kind == "f" or x.dtype.name == "bfloat16":
+        with np.errstate(invalid="ignore"):  # ml_dtypes warns where it meets a signalling NaN
+            x = np.where(np.isnan(x), np.array(np.nan, dtype=x.dtype), x)
         return np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(x.shape)
     return x
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import flint
+import ml_dtypes
 import numpy as np
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +31,7 @@ class Binary:
 
 
 FORMATS = {
+    np.dtype(ml_dtypes.bfloat16): Binary(8, -126, 127),
     np.dtype("f2"): Binary(11, -14, 15),
     np.dtype("f4"): Binary(24, -126, 127),
     np.dtype("f8"): Binary(53, -1022, 1023),
@@ -158,10 +160,13 @@ def correctly_rounded(a: Array, b: Array, dtype: Any = None) -> Array:
     """The exact product of two-dimensional float arrays, rounded once to `dtype` (default: the common one)."""
     dtype = np.result_type(a, b) if dtype is None else np.dtype(dtype)
     fmt = binary(dtype)
+    with np.errstate(invalid="ignore"):  # ml_dtypes warns where it meets a NaN
+        a, b = (np.asarray(x).astype(np.float64) for x in (a, b))
     exact = exact_product(a, b)
     rounded = np.frompyfunc(lambda n, e: round_scaled(n, e, fmt), 2, 1)(exact.value, exact.exponent)
     c = np.where(_sign_of_zeros(a, b) & (exact.value == 0), -0.0, rounded.astype(np.float64))
-    return apply_special_values(c, a, b).astype(dtype)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(apply_special_values(c, a, b).astype(dtype))
 
 
 def stacked(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:

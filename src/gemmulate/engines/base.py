@@ -119,7 +119,7 @@ class Engine(ABC):
         out: Array,
         check: tuple[int, int] | None,
     ) -> FloatOutcome:
-        """Write integer · 2^(row + column), rounded once, to `out` (float64 or float32).
+        """Write integer · 2^(row + column), rounded once, to `out` (float64, float32, float16, bfloat16).
 
         `check` = (bits_left, bits_right) asks which roundings are certain in spite of the operands' roundings.
         """

@@ -41,6 +41,11 @@ def _crt(system: ResidueSystem) -> Any:
     return load().Crt(moduli, system.weights, 1.0 / moduli, system.product_limbs)
 
 
+def _float_target(out: Array) -> tuple[Array, str]:
+    """The result as the core writes it, and its format: 16-bit floats travel as uint16."""
+    return out.view(np.uint16) if out.dtype.itemsize == 2 else out, out.dtype.name
+
+
 @final
 class NativeEngine(Engine):
     """Kernels of the instruction set `isa` on `threads` threads."""
@@ -112,7 +117,7 @@ class NativeEngine(Engine):
             check is not None,
             bits_left,
             bits_right,
-            out,
+            *_float_target(out),
             self._threads,
             progress.current(),
         )
@@ -145,7 +150,7 @@ class NativeEngine(Engine):
         return hist
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
-        self._core.exact_dots(a, b, at, out, self._threads, progress.current())
+        self._core.exact_dots(a, b, at, *_float_target(out), self._threads, progress.current())
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
-        self._core.fix_negative_zeros(a, b, out, self._threads, progress.current())
+        self._core.fix_negative_zeros(a, b, *_float_target(out), self._threads, progress.current())

@@ -110,13 +110,13 @@ class ReferenceEngine(Engine):
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
         rest = _scaled(x, shift, inner)
-        underflowed = (rest == 0) & (x != 0) & np.isfinite(x)
+        vanished = np.isfinite(x) & (x != 0) & (rest == 0)  # by the scaling itself
         digits: list[Array] = []
         for d in reversed(range(digits_for(bits))):
             q = np.rint(np.ldexp(rest, -DIGIT_BITS * d))
             rest = rest - np.ldexp(q, DIGIT_BITS * d)
             digits.insert(0, q)
-        return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | underflowed).sum(axis=1))
+        return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return self._pack_objects(left, x.astype(object), system)
@@ -260,7 +260,7 @@ def round_products(
         if low != high or low == 0 or (2 * value - bound < 0) != (2 * value + bound < 0):
             uncertain.append((i, j))
         out[i, j] = low
-    return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(out.size - np.count_nonzero(out)))
+    return FloatOutcome(np.array(uncertain, dtype=np.int64).reshape(-1, 2), int(np.count_nonzero(out == 0)))
 
 
 def _all_negative_zero(x: Array, y: Array) -> bool:

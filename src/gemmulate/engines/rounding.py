@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-# Significand bits and the exponent of the least subnormal.
-_IEEE = {np.dtype(np.float64): (53, -1074), np.dtype(np.float32): (24, -149)}
+
+class BinaryFormat(NamedTuple):
+    """An IEEE binary format: significand bits (the hidden one included) and the exponent of the least subnormal."""
+
+    digits: int
+    least: int
+
+    @property
+    def largest(self) -> int:
+        """Exponent of the largest numbers: they lie below 2^(largest + 1). emin = 1 − emax = least + digits − 1."""
+        return 2 - self.least - self.digits
+
+
+# By dtype name: bfloat16 is a dtype of ml_dtypes, which need not be installed.
+FLOAT_FORMATS = {
+    "float64": BinaryFormat(53, -1074),
+    "float32": BinaryFormat(24, -149),
+    "float16": BinaryFormat(11, -24),
+    "bfloat16": BinaryFormat(8, -133),
+}
 
 
 def round_to_float(value: int, exponent: int, dtype: np.dtype[Any]) -> float:
     """value · 2^exponent rounded to nearest even in `dtype`, subnormal results and overflow to ±inf as IEEE 754."""
-    digits, least = _IEEE[np.dtype(dtype)]
+    form = FLOAT_FORMATS[np.dtype(dtype).name]
     mag = abs(value)
-    shift = max(mag.bit_length() - digits, least - exponent)
+    shift = max(mag.bit_length() - form.digits, form.least - exponent)
     if shift > 0:
         half = 1 << (shift - 1)
         rest = mag & (2 * half - 1)
         mag >>= shift
         mag += rest > half or (rest == half and mag & 1)
         exponent += shift
-    largest = (2**digits - 1) << (1024 - 53 if digits == 53 else 128 - 24)
-    if mag and (mag.bit_length() + exponent > 1100 or (exponent > 0 and mag << exponent > largest)):
-        result = math.inf
-    else:
-        result = math.ldexp(mag, exponent)
+    overflows = mag and mag.bit_length() + exponent > form.largest + 1
+    result = math.inf if overflows else math.ldexp(mag, exponent)
     return -result if value < 0 else result

@@ -11,7 +11,8 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
-from gemmulate.schemes.floats import FloatChoice, Grade, choose_floats, multiply_floats
+from gemmulate.schemes.accuracy import Bits, Grade
+from gemmulate.schemes.floats import FloatChoice, choose_floats, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
@@ -31,7 +32,7 @@ def matmul(
     a: Any,
     b: Any,
     *,
-    accuracy: Accuracy = "fp64",
+    accuracy: Accuracy | Bits = "fp64",
     modulus: int | None = None,
     overflow: Overflow = "raise",
     out: Array | None = None,
@@ -52,10 +53,12 @@ def matmul(
     `modulus=p` gives the integer product's residues in [0, p) as int64, for any p in 2 … 2^63 and integers of any
     size and sign; `overflow` then has no effect.
 
-    Floats (float32, float64) by `accuracy`, with u = 2^-53 (float32: 2^-24):
+    Floats by `accuracy`, with u = 2^-53 (float32: 2^-24, float16: 2^-11, bfloat16 of ml_dtypes: 2^-8):
     "fast": |C − AB| ≤ 2u k max|row i of a| max|column j of b|;
     "fp64" (or "fp32", the same grade): |C − AB| ≤ k u |A||B| for every element, proven for the data at hand;
-    "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754).
+    "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754);
+    gm.Bits(n): n bits of each operand relative to its row's or column's largest, |C − AB| ≲ 2^(1−n) k max max + u |C|.
+    The result has the operands' common type (float32 for float16 with bfloat16) and is rounded to it once.
     complex64 and complex128 likewise, for the real and the imaginary part as dot products of depth 2k each.
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
@@ -106,14 +109,14 @@ def matmul(
     return result if stack.shape else result[()]
 
 
-def check_options(accuracy: str, modulus: int | None, overflow: str) -> Grade:
-    if not isinstance(accuracy, str) or accuracy not in _GRADES:
-        raise ValueError(f"accuracy = {accuracy!r} is unknown; choose one of {', '.join(_GRADES)}")
+def check_options(accuracy: str | Bits, modulus: int | None, overflow: str) -> Grade | Bits:
+    if not isinstance(accuracy, Bits) and (not isinstance(accuracy, str) or accuracy not in _GRADES):
+        raise ValueError(f"accuracy = {accuracy!r} is unknown; choose one of {', '.join(_GRADES)} or gm.Bits(n)")
     if modulus is not None:
         as_modulus(modulus)
     if not isinstance(overflow, str) or overflow not in get_args(Overflow):
         raise ValueError(f"overflow = {overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
-    return _GRADES[accuracy]
+    return accuracy if isinstance(accuracy, Bits) else _GRADES[accuracy]
 
 
 def _check_out(out: Array | None, stack: Stack) -> None:
@@ -148,7 +151,7 @@ def _matrices(stack: Stack) -> Any:
         yield index, kernel_view(stack.a[index]), kernel_view(stack.b[index].T)
 
 
-def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) -> Array:
+def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array | None) -> Array:
     dtype = np.dtype(stack.a.dtype.newbyteorder("="))
     _check_out(out, stack)
     if out is not None and out.dtype.newbyteorder("=") != dtype:
@@ -158,7 +161,7 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) 
         target[...] = 0
     elif target.size:
         for index, a, bt in _matrices(stack):
-            choice = choose_floats(engine, a, bt, grade)
+            choice = choose_floats(engine, a, bt, grade, dtype)
             if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
                 multiply_floats(engine, a, bt, choice, target[index])
     if out is not None and not in_place:
@@ -176,7 +179,7 @@ def complex_parts(a: Array, bt: Array) -> Iterator[tuple[Array, Array]]:
     yield np.concatenate((a.real, a.imag), axis=1), np.concatenate((bt.imag, bt.real), axis=1)
 
 
-def _complex_stack(engine: Engine, stack: Stack, grade: Grade, out: Array | None) -> Array:
+def _complex_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array | None) -> Array:
     dtype = np.dtype(stack.a.dtype.newbyteorder("="))
     _check_out(out, stack)
     if out is not None and out.dtype.newbyteorder("=") != dtype:

@@ -16,8 +16,10 @@ MAX_DEPTH = (1 << 31) - 1  # 32-bit counts of rounded entries; also 2^30 additio
 
 MAX_ELEMENTS = 1 << 40  # 8 TiB of int64: beyond any machine that this runs on
 
-_ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float32, float64, complex64 and complex128"
-_INEXACT = (np.float32, np.float64, np.complex64, np.complex128)
+_ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float16, bfloat16, float32, float64, complex64 and complex128"
+# By name: bfloat16 is a dtype of ml_dtypes, known here only where a caller brings one.
+_NARROW = ("float16", "bfloat16")
+_INEXACT = (*_NARROW, "float32", "float64", "complex64", "complex128")
 
 
 def as_operand(x: Any, name: str) -> Array:
@@ -37,7 +39,7 @@ def as_operand(x: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
     if array.dtype.kind == "O":
         array = _as_python_ints(array, name)
-    elif array.dtype.kind not in "biu" and array.dtype.newbyteorder("=") not in _INEXACT:
+    elif array.dtype.kind not in "biu" and array.dtype.name not in _INEXACT:
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
@@ -59,7 +61,7 @@ def _as_python_ints(array: Array, name: str) -> Array:
 def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
     """Both operands in a common exact type, or TypeError."""
     kinds = {a.dtype.kind, b.dtype.kind}
-    if not kinds & {"f", "c"}:
+    if kinds <= set("biuO"):
         if "O" in kinds:
             return a.astype(object), b.astype(object), "object"
         return a, b, "integer"
@@ -67,8 +69,19 @@ def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
         raise TypeError(
             f"a is {a.dtype} and b is {b.dtype}: floats and Python ints have no common exact type; convert one of them"
         )
-    common = np.result_type(a.dtype, b.dtype)
+    common = _common_float(a.dtype, b.dtype)
     return _to_float(a, common, "a"), _to_float(b, common, "b"), "complex" if common.kind == "c" else "float"
+
+
+def _common_float(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's common type; bfloat16 with integers as float16 (8 bits stay, 16 bits need float32), with it float32."""
+    if a.name == b.name or "bfloat16" not in (a.name, b.name):
+        return np.result_type(a, b)
+    narrow, other = (a, b) if a.name == "bfloat16" else (b, a)
+    if other.kind in "biu":
+        common = np.result_type(np.float16, other)
+        return narrow if common == np.float16 else common
+    return np.result_type(np.float32, other)
 
 
 def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:
@@ -79,7 +92,8 @@ def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:
                 f"{name} is {x.dtype} with values beyond 2^53, which {dtype} does not hold exactly; "
                 "convert it yourself or pass integers on both sides"
             )
-    return x.astype(dtype, copy=False)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return x.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -138,7 +152,13 @@ def as_stack(a: Array, b: Array) -> Stack:
 
 
 def kernel_view(x: Array) -> Array:
-    """A matrix as the engines read it: native byte order, aligned, whole-element strides, bool as bytes."""
+    """A matrix as the engines read it: native byte order, aligned, whole-element strides.
+
+    bool becomes bytes, float16 and bfloat16 become float32, all exactly.
+    """
+    if x.dtype.name in _NARROW:
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+            return x.astype(np.float32)
     if x.dtype == np.bool_:
         x = x.view(np.uint8) if x.flags.aligned else x.astype(np.uint8)
     whole = all(s % x.itemsize == 0 for s in x.strides)

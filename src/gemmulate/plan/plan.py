@@ -12,8 +12,9 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
 from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
-from gemmulate.schemes.floats import Grade, choose_floats
+from gemmulate.schemes.floats import choose_floats
 from gemmulate.schemes.integers import choose_for_ranges, choose_integers, magnitude_bits
 
 _EXACTNESS = {
@@ -23,6 +24,13 @@ _EXACTNESS = {
 }
 
 
+def _exactness(grade: Grade | Bits) -> str:
+    if isinstance(grade, Bits):
+        n = grade.n
+        return f"|C − AB| ≤ (2^{1 - n} + 2^{-2 * n})·k·max|row|·max|column| + u·|A'B'|, A' and B' of {n} bits"
+    return _EXACTNESS[grade]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What `matmul` will do with two operands. Plain data: `run` executes, `explain` tells, `to_json` exports."""
@@ -30,7 +38,7 @@ class Plan:
     shape: tuple[int, int, int]  # m, k, n
     batch: tuple[int, ...]
     dtypes: tuple[str, str, str]  # a, b, result
-    accuracy: str
+    accuracy: str | Bits
     overflow: str
     engine: str
     threads: int | None
@@ -53,7 +61,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as a JSON object."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self) | {"accuracy": str(self.accuracy)})
 
     def explain(self) -> str:
         """The plan as a table: step, choice, why."""
@@ -69,7 +77,7 @@ def plan(
     a: Any,
     b: Any,
     *,
-    accuracy: Accuracy = "fp64",
+    accuracy: Accuracy | Bits = "fp64",
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
@@ -123,7 +131,7 @@ _EMPTY = {
 }
 
 
-def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, Any]:
+def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[str, Any]:
     result = str(stack.a.dtype.newbyteorder("="))
     pair = _first(stack)
     if pair is None:
@@ -133,7 +141,7 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
     if a.dtype.kind == "c":
         parts = 2
         a, bt = next(complex_parts(a, bt))
-    c = choose_floats(engine, a, bt, grade)
+    c = choose_floats(engine, a, bt, grade, None if parts == 2 else stack.a.dtype)
     (m, k), n = a.shape, bt.shape[0]
     exact = (c.left.exact_bits, c.right.exact_bits)
     reasons = [
@@ -157,7 +165,8 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
     else:
         scheme = "residues"
         packed = packed_bytes(m, n, k * c.products)
-        kept = "all bits" if not c.rounds_operands else "as many as the grade needs for these data"
+        asked = "as many as asked for" if isinstance(grade, Bits) else "as many as the grade needs for these data"
+        kept = asked if c.rounds_operands else "all bits"
         reasons += [
             ("bits kept", f"{c.bits_left} and {c.bits_right}", kept),
             ("window", f"{c.bound.bit_length() + 1} bits", "largest |integer result|, by Cauchy–Schwarz, and its sign"),
@@ -173,7 +182,7 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
     assessed = grade == "componentwise" and c.rounds_operands
     if assessed:
         reasons.append(("assessment", "1 INT8 product", "magnitudes rounded down bound |A||B| from below"))
-    reasons += _closing(engine, packed, _EXACTNESS[grade])
+    reasons += _closing(engine, packed, _exactness(grade))
     return {
         "result": result,
         "scheme": scheme,
@@ -184,7 +193,7 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade) -> dict[str, An
         "window_bits": c.bound.bit_length() + 1,
         "repaired": len(c.repair),
         "packed_bytes": packed,
-        "exactness": _EXACTNESS[grade],
+        "exactness": _exactness(grade),
         "reasons": tuple(reasons),
     }
 

@@ -121,8 +121,10 @@ class EncodedEngine(Engine):
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
-        digits, rounded = Digits.of_scaled(scaled(x, shift, inner), bits)
-        return _Residues(digits, left, rounded.sum(axis=1))
+        value = scaled(x, shift, inner)
+        digits, rounded = Digits.of_scaled(value, bits)
+        vanished = np.isfinite(x) & (x != 0) & (value == 0)  # by the scaling itself
+        return _Residues(digits, left, (rounded | vanished).sum(axis=1))
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))

@@ -3,11 +3,12 @@
 Row i of A is scaled by 2^(t − top_i) and rounded to integers |a'| ≤ 2^t, columns of B likewise; A'B' is exact, and
 one rounding gives the result (Ozaki scheme II; Uchino, Ozaki, Imamura 2025). The grades differ in how t is chosen:
 
-- "fast": |C − AB| ≤ 2^-52 (float32: 2^-23) k · max|row i| · max|column j|, from norms alone;
-- "fp64"/"fp32": |C − AB| ≤ k u |A||B| for every element. With E_ij = 2^(t−1)(‖a_i‖₁ + ‖b_j‖₁) the truncation's
-  bound and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes rounded down, element (i, j) needs
-  E ≤ τ u L. The budget τ = min(√k, k − 1) is tighter than the k − 1 that the grade allows: rounding errors are
-  independent, so an error of the order of u |A||B| is what is then seen;
+- "fast": |C − AB| ≤ 2u k · max|row i| · max|column j|, from norms alone;
+- "fp64"/"fp32": |C − AB| ≤ k u |A||B| for every element, u that of the result's type. With
+  E_ij = 2^(t−1)(‖a_i‖₁ + ‖b_j‖₁) the truncation's bound and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes
+  rounded down, element (i, j) needs E ≤ τ u L. The budget τ = min(√k, k − 1) is tighter than the k − 1 that the grade
+  allows: rounding errors are independent, so an error of the order of u |A||B| is what is then seen;
+- Bits(n): t = n (schemes/accuracy.py);
 - "exact": correct rounding. Entries not kept exactly give an interval around each element; where both its ends
   round to one value, that is the result.
 
@@ -19,17 +20,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, moduli_needed, residue_system
+from gemmulate.engines.rounding import FLOAT_FORMATS
+from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import for_blocks, panels
 from gemmulate.schemes.special import fill_special
-
-Grade = Literal["fast", "componentwise", "exact"]
 
 # What one element by the long accumulator costs, in residue products of the whole matrix per element:
 # 4 to 5 ns for each term against 2 ps for one INT8 multiply-add (AVX512-VNNI, one core). It only steers cost.
@@ -59,7 +60,7 @@ class Side:
 class FloatChoice:
     """How a float product will run."""
 
-    grade: Grade
+    grade: Grade | Bits
     left: Side
     right: Side
     inner: Int32 | None
@@ -148,17 +149,17 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
 
 
 @dataclass(frozen=True)
-class Bits:
+class BitCost:
     """A number of bits t (None: the long accumulator for every element) and its cost in residue products."""
 
     cost: float
     t: int | None
 
 
-def _cheapest(costs: list[tuple[float, int]]) -> Bits:
+def _cheapest(costs: list[tuple[float, int]]) -> BitCost:
     """The t of least cost, the larger one of equals; the long accumulator where that is cheaper."""
     cost, t = max(costs, key=lambda c: (-c[0], c[1]), default=(EXACT_DOT_COST, None))
-    return Bits(cost, t) if cost < EXACT_DOT_COST else Bits(EXACT_DOT_COST, None)
+    return BitCost(cost, t) if cost < EXACT_DOT_COST else BitCost(EXACT_DOT_COST, None)
 
 
 def _mean_square(side: Side) -> float:
@@ -175,14 +176,15 @@ def _ladder(left: Side, right: Side, least: int) -> list[tuple[int, int]]:
         total = shift + 30  # bits_left + bits_right that fit
         # The larger t with min(t, low) + min(t, high) ≤ total; beyond `high` more bits keep nothing more.
         t = high if total >= low + high else max(total // 2 if total < 2 * low else total - low, 0)
-        if t >= min(least, high):
+        # Rounding to fewer than 15 bits may exceed the norms that the window is made of (|a'| ≤ q 2^(t − 15)).
+        if t >= min(max(least, 15), high):
             steps.append((count, min(t, MAX_BITS)))
         if t >= min(high, MAX_BITS):
             break
     return steps
 
 
-def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> Bits:
+def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> BitCost:
     """t that balances residue products against elements left to the long accumulator."""
     total = float(hist.sum())
     failing = total - np.cumsum(hist)
@@ -191,7 +193,9 @@ def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], le
     )
 
 
-def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int) -> Bits:
+def _exact_bits(
+    engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int
+) -> BitCost:
     """t that balances residue products against elements whose rounding is expected to stay open."""
     k = a.shape[1]
     right_inner = None if inner is None else (-inner).astype(np.int32)
@@ -214,9 +218,16 @@ def _exact_bits(engine: Engine, a: Array, bt: Array, left: Side, right: Side, in
 _NONE = np.zeros((0, 2), dtype=np.int64)
 
 
-def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatChoice:
-    """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade."""
+def choose_floats(
+    engine: Engine, a: Array, bt: Array, grade: Grade | Bits, result: np.dtype[Any] | None = None
+) -> FloatChoice:
+    """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade.
+
+    `result` is the type that results are rounded to, and whose u the grade means: a's unless it is a narrower one.
+    """
     k = a.shape[1]
+    if isinstance(grade, Bits):
+        return _choose_bits(engine, a, bt, grade)
     left, right, inner = survey(engine, a, bt)
     exact = (left.exact_bits, right.exact_bits)
     exact_bound = _window(left, right, *exact)
@@ -232,7 +243,7 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
 
     if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
         return choice(max(exact))
-    digits = 53 if a.dtype == np.float64 else 24
+    digits = FLOAT_FORMATS[(a.dtype if result is None else result).name].digits
     if grade == "exact":
         return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
     if grade == "fast":
@@ -261,8 +272,19 @@ def choose_floats(engine: Engine, a: Array, bt: Array, grade: Grade) -> FloatCho
     return choice(bits.t, np.argwhere(need > bits.t) if hist[bits.t + 1 :].any() else _NONE)
 
 
+def _choose_bits(engine: Engine, a: Array, bt: Array, grade: Bits) -> FloatChoice:
+    left, right = _side(engine, a, None), _side(engine, bt, None)
+    exact = left.exact_bits, right.exact_bits
+    bits = min(grade.n, exact[0]), min(grade.n, exact[1])
+    # Rounding to fewer than 15 bits may exceed what the norms say: |a'| ≤ 2^bits then bounds the product.
+    bound = _window(left, right, *bits) if min(bits) >= 15 else a.shape[1] << sum(bits)
+    system = residue_system(bound)
+    assert system is not None  # by MOST_BITS
+    return FloatChoice(grade, left, right, None, *bits, bound, system, _NONE, bits != exact)
+
+
 def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> None:
-    """Write the product of a (m, k) and bt (n, k) to out (m, n), of the same float type."""
+    """Write the product of a (m, k) and bt (n, k) to out (m, n), of the type that the choice was made for."""
     m, n = a.shape[0], bt.shape[0]
     if choice.system is None:
         for rows in panels(m, max(1, (1 << 20) // max(1, n))):

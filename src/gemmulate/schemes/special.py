@@ -32,5 +32,5 @@ def _decide(a: Array, bt: Array, finite: Array) -> Array:
     for inf_x, inf_y in ((inf_a, np.ones_like(inf_b)), (np.ones_like(inf_a), inf_b)):
         plus = plus | meet(inf_x & (a > 0), inf_y & (bt > 0)) | meet(inf_x & (a < 0), inf_y & (bt < 0))
         minus = minus | meet(inf_x & (a > 0), inf_y & (bt < 0)) | meet(inf_x & (a < 0), inf_y & (bt > 0))
-    result = np.where(plus, np.inf, np.where(minus, -np.inf, finite))
+    result = np.where(plus, np.inf, np.where(minus, -np.inf, finite.astype(np.float64)))
     return np.where(nan | (plus & minus), np.nan, result).astype(finite.dtype)
