@@ -24,6 +24,7 @@ _GROUPS: tuple[str, ...] = (
     "matmul",
     "plan",
     "encodings",
+    "model",
     "screen",
     "occupancy",
     "compiled",
