@@ -137,3 +137,12 @@ def test_domains() -> None:
     assert (Domain.parse("sig11").low, Domain.parse("sig11").high) == (-2047, 2047)
     assert Domain.parse("mod97c95").partial
     assert Domain.parse("pm16").size == 33
+
+
+def test_a_file_damaged_while_the_process_runs_is_noticed(copy: Path) -> None:
+    catalogue = Catalogue(copy)
+    assert catalogue.get("mod13.fp4_e2m1").products == 1
+    path = copy / "fp4_e2m1" / "mod13.json"
+    path.write_text(path.read_text().replace('"products": 1', '"products": 2'))
+    with pytest.raises(CatalogueError):
+        catalogue.get("mod13.fp4_e2m1")

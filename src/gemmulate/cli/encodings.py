@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from gemmulate.cli.output import print_json, progress, write_atomically
+from gemmulate.cli.output import examples, print_json, progress, write_atomically
 
 if TYPE_CHECKING:
     from gemmulate.encodings import Certificate
@@ -23,7 +23,21 @@ def _whole(kind: type, tokens: Sequence[cyclopts.Token]) -> int:
     return int(tokens[0].value)
 
 
-group = cyclopts.App(name="encodings", help="Exact products from few low-precision products.")
+def _examples(*pairs: tuple[str, str]) -> str:
+    return examples(*((f"gemmulate encodings {command}", meaning) for command, meaning in pairs))
+
+
+group = cyclopts.App(
+    name="encodings",
+    help="Exact products from few low-precision products.",
+    help_epilogue=_examples(
+        ("list --format fp4_e2m1", "what the catalogue holds"),
+        ("show int8.int8.fp4_e2m1", "one identity in readable mathematics; --json for programs"),
+        ("verify --json", "every entry, every pair of its domain"),
+        ("design --bits 53 --k 16384 --formats fp4_e2m1", "the cheapest moduli for FP64, with proof"),
+        ("export int8.int8.fp4_e2m1 --as c-header -o int8.h", "tables for a kernel"),
+    ),
+)
 
 
 def register(app: cyclopts.App) -> None:
@@ -31,7 +45,9 @@ def register(app: cyclopts.App) -> None:
     app.command(group)
 
 
-@group.command(name="list")
+@group.command(
+    name="list", help_epilogue=_examples(("list --format int8 --json", "keys, products, status and depth as JSON"))
+)
 def list_(*, format: str | None = None, catalogue: Folder = None, json: Json = False) -> None:
     """List the keys of the catalogue with products, status and exact depth."""
     from gemmulate.encodings import Catalogue
@@ -51,7 +67,12 @@ def list_(*, format: str | None = None, catalogue: Folder = None, json: Json = F
         print(f"{e.key:<{width}}  {e.products:>8}  {e.status:<10}  {e.max_depth():>11,}")
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(
+        ("show int4.int8.fp4_e2m1", "a pair of ranges"),
+        ("show mod97c95.fp4_e2m1 --json", "a partial cover, for programs"),
+    )
+)
 def show(key: str, /, *, catalogue: Folder = None, json: Json = False) -> None:
     """Show one encoding: its identity, limbs, planes, coefficients, bound and depth limits.
 
@@ -80,7 +101,9 @@ def _verify_key(task: tuple[str | None, str]) -> "Certificate | str":
         return str(error)
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(("verify", "the whole catalogue on all cores"), ("verify mod139.fp4_e2m1", "one entry"))
+)
 def verify(
     key: str | None = None,
     /,
@@ -122,7 +145,12 @@ def verify(
     return 1 if failures else 0
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(
+        ("search mod97.fp4_e2m1", "what was tried for one key"),
+        ("search --formats int8 -o FOLDER", "a whole format again"),
+    )
+)
 def search(
     key: str | None = None,
     /,
@@ -168,7 +196,12 @@ def search(
     return 0
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(
+        ("design --device b200 --formats fp4_e2m1,fp8_e4m3", "mixed formats at a device's rates"),
+        ("design --freedom 1", "with partial-cover moduli, for rounded floats"),
+    )
+)
 def design(
     *,
     bits: Annotated[int, Parameter(converter=_whole, help="Significand bits of each operand.")] = 53,
@@ -201,7 +234,9 @@ def design(
         print(f"  mod {e.modulus:>5}{cover}  {e.products} × {e.format.name}  [{e.key}]")
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(("prove --json", "the counts of the proof, and whether they agree with the certificate"))
+)
 def prove(
     *,
     processes: Annotated[int | None, Parameter(help="Worker processes (default: all cores).")] = None,
@@ -230,7 +265,12 @@ def prove(
     return 0 if agrees else 1
 
 
-@group.command
+@group.command(
+    help_epilogue=_examples(
+        ("export mod139.fp4_e2m1 --as npz -o mod139.npz", "arrays for NumPy"),
+        ("export int8.int8.fp4_e2m1 --as c-header", "a header on standard output"),
+    )
+)
 def export(
     key: str,
     /,

@@ -143,7 +143,8 @@ class Catalogue:
         for candidate, turned in ((key, False), (join_key(right, left, format_name), True)):
             path = _path(self.root, candidate)
             if path.is_file():
-                return _transposed(_read(path), turned)
+                stat = path.stat()
+                return _transposed(_read(path, stat.st_mtime_ns, stat.st_size), turned)
         present = self.keys(format_name)
         if not present:
             raise UnknownEncoding(f"no encodings over {format_name} in the catalogue; see `gemmulate encodings list`")
@@ -166,7 +167,8 @@ class Catalogue:
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path) -> Encoding:
+def _read(path: Path, changed_ns: int, size: int) -> Encoding:
+    """Read once per state of the file: a file that changes while the process runs is checked again."""
     return read(path)
 
 
