@@ -10,7 +10,7 @@ import cyclopts
 from cyclopts import Parameter, Token
 
 from gemmulate.cli.matmul import Json
-from gemmulate.cli.output import examples, print_json, print_table, progress
+from gemmulate.cli.output import examples, print_json, print_table
 
 if TYPE_CHECKING:
     from gemmulate.model import Kernel, Prediction
@@ -39,15 +39,6 @@ _THRESHOLD_EXAMPLES = examples(
 _TABLE_EXAMPLES = examples(
     ("gemmulate model table", "B300 beside the published figures"),
     ("gemmulate model table --device rtx5090 --scheme residues-int8 --csv > table.csv", "another device, as CSV"),
-)
-
-_CALIBRATE_EXAMPLES = examples(
-    ("gemmulate model calibrate -o host.toml", "measure this host; the file then serves as a device"),
-    ("gemmulate model calibrate -o host.toml --json", "the same, and what was measured as JSON"),
-)
-_VALIDATE_EXAMPLES = examples(
-    ("gemmulate model validate", "calibrate, then predict and run every kernel, native and emulated"),
-    ("gemmulate model validate --calibration host.toml --json", "with a calibration made before, as JSON"),
 )
 
 KernelName = Literal["gemm", "gemv", "spmv", "stencil7"]
@@ -84,13 +75,14 @@ _SIZES: dict[str, dict[str, Any]] = {
 
 def register(app: cyclopts.App) -> None:
     """Add the group `model` to the application."""
+    from gemmulate.cli import model_host
+
     group = cyclopts.App(name="model", help=_HELP, help_epilogue=_GROUP_EXAMPLES + "\n\nEach has `--json` and `--csv`.")
     group.command(devices, help_epilogue=_DEVICES_EXAMPLES)
     group.command(predict, help_epilogue=_PREDICT_EXAMPLES)
     group.command(threshold, help_epilogue=_THRESHOLD_EXAMPLES)
     group.command(table, help_epilogue=_TABLE_EXAMPLES)
-    group.command(calibrate, help_epilogue=_CALIBRATE_EXAMPLES)
-    group.command(validate, help_epilogue=_VALIDATE_EXAMPLES)
+    model_host.add_to(group)
     app.command(group)
 
 
@@ -111,7 +103,7 @@ def devices(*, device: DeviceName | None = None, as_json: Json = False, as_csv: 
         for figure in values
     ]
     head = ["device", "quantity", "value", "unit", "status", "source"]
-    if _machine_readable(as_json, as_csv):
+    if machine_readable(as_json, as_csv):
         records = [
             {
                 "device": found.key,
@@ -125,7 +117,7 @@ def devices(*, device: DeviceName | None = None, as_json: Json = False, as_csv: 
             }
             for found in chosen
         ]  # fmt: skip
-        _print_records(records, head, figures, as_json)
+        print_records(records, head, figures, as_json)
     elif device is None:
         shown = [key for key in DIMENSIONS if any(key in found.figures for found in chosen)]
         rows = [[found.key, *(_interval(found.figures.get(key)) for key in shown)] for found in chosen]
@@ -216,7 +208,7 @@ def predict(
     )  # fmt: skip
     result = predicted(found, counted, how)
     swings = tornado(found, counted, how) if sensitivity else ()
-    if _machine_readable(as_json, as_csv):
+    if machine_readable(as_json, as_csv):
         record = result.to_dict()
         flat = {key: value for key, value in record.items() if isinstance(value, str | int | float | None)}
         flat |= {f"{key}_s": value for key, value in record["terms"].items()}
@@ -228,7 +220,7 @@ def predict(
                 }
                 for swing in swings
             ]  # fmt: skip
-        _print_records(record, list(flat), [[_cell(value) for value in flat.values()]], as_json)
+        print_records(record, list(flat), [[cell(value) for value in flat.values()]], as_json)
         return
     _explain(result)
     if sensitivity:
@@ -278,9 +270,9 @@ def threshold(
     size = crossover(found, how, lambda edge: gemm(edge, edge, edge)) if usable else None
     record = {name: getattr(result, name) for name in result.__dataclass_fields__}
     record |= {"scheme": scheme, "crossover_gemm_n": size}
-    if _machine_readable(as_json, as_csv):
+    if machine_readable(as_json, as_csv):
         flat = {key: value for key, value in record.items() if not isinstance(value, tuple)}
-        _print_records(record, list(flat), [[_cell(value) for value in flat.values()]], as_json)
+        print_records(record, list(flat), [[cell(value) for value in flat.values()]], as_json)
         return
     low, high = result.conversion_roof_range
     if size is None:
@@ -326,8 +318,8 @@ def table(
     found = load_device(device)
     rows = compared(found, scheme=scheme, r=r, c_q=c_q)
     head = list(rows[0])
-    if _machine_readable(as_json, as_csv):
-        _print_records(rows, head, [[_cell(row[key]) for key in head] for row in rows], as_json)
+    if machine_readable(as_json, as_csv):
+        print_records(rows, head, [[cell(row[key]) for key in head] for row in rows], as_json)
         return
     shown = [
         [
@@ -342,99 +334,6 @@ def table(
     sources = {row["source"] for row in rows if row["source"]}
     if sources:
         print("published:", "; ".join(sorted(sources)))
-
-
-def calibrate(
-    *,
-    output: Annotated[str, Parameter(name=["--output", "-o"])],
-    as_json: Json = False,
-) -> None:
-    """Measure this host's phases on one thread, and write it as a device file.
-
-    Needs SciPy and threadpoolctl, and the native engine. Takes about half a minute.
-
-    Args:
-        output: The .toml file to write.
-    """
-    from gemmulate.cli.app import CommandError
-    from gemmulate.io.atomic import check_target, write_atomically
-    from gemmulate.model.host.calibrate import calibrate as measured
-    from gemmulate.model.host.calibrate import device_file
-    from gemmulate.model.host.validate import one_thread
-
-    if not output.endswith(".toml"):
-        raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
-    check_target(output)  # before the work, not after
-    with one_thread() as engine, progress("calibrating") as report:
-        spread = measured(engine, report)
-    with write_atomically(output) as file:
-        file.write(device_file(spread, f"gemmulate model calibrate -o {output}").encode())
-    if as_json:
-        print_json({"output": output, "phases": spread})
-        return
-    rows = [
-        [name, f"{size:g}", f"{least:.3e}", f"{median:.3e}"]
-        for name, points in spread.items()
-        for size, least, median in points
-    ]
-    print_table(["phase", "size", "least s", "median s"], rows, title="Processor seconds, one thread", right=[1, 2, 3])
-    print(f"written to {output}")
-
-
-def validate(*, calibration: str | None = None, as_json: Json = False, as_csv: Csv = False) -> None:
-    """Predict and run GEMM, GEMV, SpMV and a stencil on this host, native and emulated; also hold published GEMMs.
-
-    Times are processor seconds on one thread, least of a few calls. Predictions come from the calibrated phases, at
-    sizes that these were not calibrated at. Dense kernels are emulated on the native engine, SpMV and stencil by
-    residues in NumPy and SciPy. Published measurements are predicted from data sheets, nothing fitted. Takes a minute.
-
-    Args:
-        calibration: A file of `gemmulate model calibrate`; measured anew if not given.
-    """
-    from gemmulate.model.host.calibrate import calibrate as measured
-    from gemmulate.model.host.calibrate import calibrated_table, table_of
-    from gemmulate.model.host.validate import one_thread, trials
-    from gemmulate.model.host.validate import validate as compared
-    from gemmulate.model.published import against_measurements
-
-    _machine_readable(as_json, as_csv)
-    phases = None if calibration is None else calibrated_table(calibration)
-    with one_thread() as engine:
-        if phases is None:
-            with progress("calibrating") as report:
-                phases = table_of(measured(engine, report))
-        with progress("validating") as report:
-            record = compared(phases, trials(engine), report)
-    record["published"] = against_measurements()
-    head = ["kernel", "size", "method", "predicted_s", "measured_s", "ratio"]
-    cells = [[_cell(row[key]) for key in head] for row in record["rows"]]
-    if as_json or as_csv:
-        _print_records(record, head, cells, as_json)
-        return
-    numbers = [
-        [row["kernel"], row["size"], row["method"], *(f"{row[key]:.3e}" for key in head[3:5]), f"{row['ratio']:.2f}"]
-        for row in record["rows"]
-    ]
-    print_table(head, numbers, title="This host, one thread", right=[3, 4, 5])
-    print()
-    print_table(
-        ["kernel", "size", "predicted", "measured"],
-        [[s["kernel"], s["size"], f"{s['predicted']:.3g}", f"{s['measured']:.3g}"] for s in record["speedups"]],
-        title="Emulated over native, speed-up",
-        right=[2, 3],
-    )
-    print()
-    published = [
-        [row["kernel"], row["size"], row["device"], *(f"{row[key]:.3e}" for key in head[3:5]), f"{row['ratio']:.2f}"]
-        for row in record["published"]
-    ]
-    columns = ["kernel", "size", "device", *head[3:]]
-    print_table(columns, published, title="Published measurements, from data sheets", right=[3, 4, 5])
-    print()
-    print(
-        f"this host: median error {record['median_error']:.1%}, worst {record['worst_error']:.1%}; "
-        f"wrong side of 1: {', '.join(record['wrong_side']) or 'none'}"
-    )
 
 
 def _kernel(name: str, given: dict[str, Any]) -> "Kernel":
@@ -470,7 +369,8 @@ def _explain(result: "Prediction") -> None:
     )
 
 
-def _machine_readable(as_json: bool, as_csv: bool) -> bool:
+def machine_readable(as_json: bool, as_csv: bool) -> bool:
+    """Whether JSON or CSV was asked for; both is an error."""
     if as_json and as_csv:
         from gemmulate.cli.app import CommandError
 
@@ -478,7 +378,8 @@ def _machine_readable(as_json: bool, as_csv: bool) -> bool:
     return as_json or as_csv
 
 
-def _print_records(records: Any, head: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool) -> None:
+def print_records(records: Any, head: Sequence[str], rows: Sequence[Sequence[str]], as_json: bool) -> None:
+    """Print the records as JSON, or the rows as CSV."""
     if as_json:
         print_json(records)
         return
@@ -487,7 +388,8 @@ def _print_records(records: Any, head: Sequence[str], rows: Sequence[Sequence[st
     writer.writerows(rows)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value in CSV."""
     return "" if value is None else str(value)
 
 

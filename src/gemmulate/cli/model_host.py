@@ -1,0 +1,118 @@
+"""`gemmulate model calibrate` and `validate`: this host measured, and predictions held against real runs."""
+
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from gemmulate.cli.matmul import Json
+from gemmulate.cli.model import Csv, cell, machine_readable, print_records
+from gemmulate.cli.output import examples, print_json, print_table, progress
+
+_CALIBRATE_EXAMPLES = examples(
+    ("gemmulate model calibrate -o host.toml", "measure this host; the file then serves as a device"),
+    ("gemmulate model calibrate -o host.toml --json", "the same, and what was measured as JSON"),
+)
+_VALIDATE_EXAMPLES = examples(
+    ("gemmulate model validate", "calibrate, then predict and run every kernel, native and emulated"),
+    ("gemmulate model validate --calibration host.toml --json", "with a calibration made before, as JSON"),
+)
+
+
+def add_to(group: cyclopts.App) -> None:
+    """Add both commands to the group `model`."""
+    group.command(calibrate, help_epilogue=_CALIBRATE_EXAMPLES)
+    group.command(validate, help_epilogue=_VALIDATE_EXAMPLES)
+
+
+def calibrate(
+    *,
+    output: Annotated[str, Parameter(name=["--output", "-o"])],
+    as_json: Json = False,
+) -> None:
+    """Measure this host's phases on one thread, and write it as a device file.
+
+    Needs SciPy and threadpoolctl, and the native engine. Takes about half a minute.
+
+    Args:
+        output: The .toml file to write.
+    """
+    from gemmulate.cli.app import CommandError
+    from gemmulate.io.atomic import check_target, write_atomically
+    from gemmulate.model.host.calibrate import calibrate as measured
+    from gemmulate.model.host.calibrate import device_file
+    from gemmulate.model.host.validate import one_thread
+
+    if not output.endswith(".toml"):
+        raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
+    check_target(output)  # before the work, not after
+    with one_thread() as engine, progress("calibrating") as report:
+        spread = measured(engine, report)
+    with write_atomically(output) as file:
+        file.write(device_file(spread, f"gemmulate model calibrate -o {output}").encode())
+    if as_json:
+        print_json({"output": output, "phases": spread})
+        return
+    rows = [
+        [name, f"{size:g}", f"{least:.3e}", f"{median:.3e}"]
+        for name, points in spread.items()
+        for size, least, median in points
+    ]
+    print_table(["phase", "size", "least s", "median s"], rows, title="Processor seconds, one thread", right=[1, 2, 3])
+    print(f"written to {output}")
+
+
+def validate(*, calibration: str | None = None, as_json: Json = False, as_csv: Csv = False) -> None:
+    """Predict and run GEMM, GEMV, SpMV and a stencil on this host, native and emulated; also hold published GEMMs.
+
+    Times are processor seconds on one thread, least of a few calls. Predictions come from the calibrated phases, at
+    sizes that these were not calibrated at. Dense kernels are emulated on the native engine, SpMV and stencil by
+    residues in NumPy and SciPy. Published measurements are predicted from data sheets, nothing fitted. Takes a minute.
+
+    Args:
+        calibration: A file of `gemmulate model calibrate`; measured anew if not given.
+    """
+    from gemmulate.model.host.calibrate import calibrate as measured
+    from gemmulate.model.host.calibrate import calibrated_table, table_of
+    from gemmulate.model.host.validate import one_thread, trials
+    from gemmulate.model.host.validate import validate as compared
+    from gemmulate.model.published import against_measurements
+
+    machine_readable(as_json, as_csv)
+    phases = None if calibration is None else calibrated_table(calibration)
+    with one_thread() as engine:
+        if phases is None:
+            with progress("calibrating") as report:
+                phases = table_of(measured(engine, report))
+        with progress("validating") as report:
+            record = compared(phases, trials(engine), report)
+    record["published"] = against_measurements()
+    head = ["kernel", "size", "method", "predicted_s", "measured_s", "ratio"]
+    cells = [[cell(row[key]) for key in head] for row in record["rows"]]
+    if as_json or as_csv:
+        print_records(record, head, cells, as_json)
+        return
+    numbers = [
+        [row["kernel"], row["size"], row["method"], *(f"{row[key]:.3e}" for key in head[3:5]), f"{row['ratio']:.2f}"]
+        for row in record["rows"]
+    ]
+    print_table(head, numbers, title="This host, one thread", right=[3, 4, 5])
+    print()
+    print_table(
+        ["kernel", "size", "predicted", "measured"],
+        [[s["kernel"], s["size"], f"{s['predicted']:.3g}", f"{s['measured']:.3g}"] for s in record["speedups"]],
+        title="Emulated over native, speed-up",
+        right=[2, 3],
+    )
+    print()
+    published = [
+        [row["kernel"], row["size"], row["device"], *(f"{row[key]:.3e}" for key in head[3:5]), f"{row['ratio']:.2f}"]
+        for row in record["published"]
+    ]
+    columns = ["kernel", "size", "device", *head[3:]]
+    print_table(columns, published, title="Published measurements, from data sheets", right=[3, 4, 5])
+    print()
+    print(
+        f"this host: median error {record['median_error']:.1%}, worst {record['worst_error']:.1%}; "
+        f"wrong side of 1: {', '.join(record['wrong_side']) or 'none'}"
+    )
