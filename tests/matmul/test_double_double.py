@@ -195,6 +195,21 @@ def test_shapes_strides_and_stacks(mm: Matmul) -> None:
         assert_bits(empty.lo, np.zeros((m, n)))
 
 
+def test_the_plan(mm: Matmul, engine: str) -> None:
+    rng = np.random.default_rng(79)
+    a, b = pairs(rng, (4, 6), -1, 1), floats(rng, (6, 3), -1, 1)
+    plan = gm.plan(a, b, engine=engine)
+    assert plan.dtypes == ("double-double", "float64", "double-double")
+    assert plan.scheme == "residues"
+    assert plan.products > 20
+    assert "2^-104" in plan.explain()
+    assert '"exactness"' in plan.to_json()
+    assert_bits(plan.run(a, b).lo, mm(a, b).lo)
+    wide = pairs(rng, (4, 40), -500, 500)
+    assert gm.plan(wide, wide.T, accuracy="exact", engine=engine).scheme == "long accumulator"
+    assert gm.plan(gm.DoubleDouble(np.ones((2, 0))), np.ones((0, 3))).scheme == "empty"
+
+
 def test_refusals(mm: Matmul) -> None:
     x = gm.DoubleDouble(np.ones((2, 2)))
     for call, error, words in (

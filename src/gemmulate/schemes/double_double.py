@@ -1,15 +1,15 @@
 """Products of double-double matrices: residues of integers of about 110 bits, one rounding to a pair.
 
-With α the largest |hi| of a row and α < 2^top, its entries become integers a' = (hi + lo) 2^(t − top) + δ, |δ| ≤ 3/4;
-columns likewise. A'B' is exact and is rounded once to hi + lo (within 2^-106). Every element keeps
+With α the largest |hi| of a row, α < 2^top, its entries become integers a' = (hi + lo) 2^(t − top) + δ, |δ| ≤ 3/4;
+columns likewise. A'B' is exact and is rounded once to hi + lo, within 2^-106 (or 2^-1075 where lo is subnormal). Every
+element keeps
 
     |C − AB| ≤ 2^-104 |A||B|,
 
-since t is chosen as for the grade "fp64" (schemes/floats.py): with E_ij = 2^t (‖a_i‖₁ + ‖b_j‖₁)/2^… the bound of the
-roundings (δ up to 1 counted) and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes, element (i, j) needs
-E ≤ 2^-105 L; 2^-106 of what is left covers the last rounding. Elements that ask for more bits than residues pay for
-(exponents spread widely in a row) are computed by the exact long accumulator from the four products of parts, so the
-bound holds whatever the data. Bits depend on the data alone.
+since t is chosen as for the grade "fp64" (schemes/floats.py): with E_ij the bound of what the roundings δ do to element
+(i, j) and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes, t is such that E ≤ 2^-105 L. Elements that ask for
+more bits than residues pay for (exponents spread widely in a row) are computed by the exact long accumulator from the
+four products of parts, so the bound holds whatever the data. Bits depend on the data alone.
 
 Sources: Ozaki, Uchino, Imamura 2025 (residues); Hida, Li, Bailey 2001 (pairs).
 """
