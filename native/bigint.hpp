@@ -138,4 +138,34 @@ inline void add_shifted(uint64_t* w, int n, uint64_t m, int s, bool negative) {
   }
 }
 
+// A value as high + low: high is the value rounded to nearest, low the rest rounded to nearest.
+struct Pair {
+  double high, low;
+};
+
+// The two's complement integer of n words times 2^e, rounded once to a pair: within 2^-106 of the value, or 2^-1075
+// where low is subnormal. An infinite high goes with a low of zero.
+inline Pair round_pair(uint64_t* w, int n, int64_t e) {
+  constexpr int kMost = 72;
+  uint64_t rest[kMost];
+  std::memcpy(rest, w, sizeof(uint64_t) * static_cast<size_t>(n));
+  const double high = round_words<double>(w, n, e);
+  if (high == 0.0 || std::fabs(high) == HUGE_VAL) return {high, 0.0};
+  const auto bits = std::bit_cast<uint64_t>(high);
+  const int field = static_cast<int>(bits >> 52 & 0x7ff);
+  uint64_t m = (bits & ((uint64_t{1} << 52) - 1)) | static_cast<uint64_t>(field != 0) << 52;
+  int64_t s = (field ? field : 1) - 1075 - e;  // high = m 2^(s + e)
+  if (s < 0) {  // only zeros of m lie below the integer's last place
+    m >>= -s;
+    s = 0;
+  }
+  add_shifted(rest, n, m, static_cast<int>(s), high > 0.0);
+  const double low = round_words<double>(rest, n, e) + 0.0;
+  const double sum = high + low;
+  if (sum == high) return {high, low};
+  // The rest rounded up to half a place of an odd high: pairs keep high = fl(high + low).
+  if (std::fabs(sum) == HUGE_VAL) return {high, std::nextafter(low, 0.0)};
+  return {sum, low - (sum - high)};
+}
+
 }  // namespace gemmulate

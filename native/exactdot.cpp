@@ -36,16 +36,26 @@ class Superaccumulator {
 
   template <class Float>
   Float round() {
-    carry();
     uint64_t words[kCells / 2];
-    for (int i = 0; i < kCells / 2; ++i)
-      words[i] = static_cast<uint64_t>(cell_[2 * i]) | static_cast<uint64_t>(cell_[2 * i + 1]) << 32;
+    to_words(words);
     return round_words<Float>(words, kCells / 2, -2148);
+  }
+
+  Pair round_to_pair() {
+    uint64_t words[kCells / 2];
+    to_words(words);
+    return round_pair(words, kCells / 2, -2148);
   }
 
  private:
   // 4,196 bits of products, 64 of carries, in pairs of digits.
   static constexpr int kCells = 136;
+
+  void to_words(uint64_t* words) {
+    carry();
+    for (int i = 0; i < kCells / 2; ++i)
+      words[i] = static_cast<uint64_t>(cell_[2 * i]) | static_cast<uint64_t>(cell_[2 * i + 1]) << 32;
+  }
 
   static int64_t digit(UInt128 v, int shift) { return static_cast<int64_t>(static_cast<uint32_t>(v >> shift)); }
 
@@ -152,6 +162,12 @@ void exact_dots(const View& a, const View& b, const Index* index, int64_t count,
             const Decoded u = decode(static_cast<double>(x[p])), v = decode(static_cast<double>(y[p]));
             sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
           }
+        }
+        if (target.kind == Out::pair) {
+          const Pair value = empty ? Pair{0.0, 0.0} : sum.round_to_pair();
+          static_cast<double*>(target.data)[i * target.stride_i + j * target.stride_j] = value.high;
+          target.low[i * target.low_stride_i + j * target.low_stride_j] = value.low;
+          continue;
         }
         const bool negative = empty && all_negative_zero(x, 1, y, 1, a.depth);
         dispatch_result(target.kind, [&]<class R>(R) {

@@ -10,7 +10,7 @@ namespace gemmulate {
 
 // For each index: out = the correctly rounded dot product of row i of a and column j of b (finite entries only;
 // vectors with others give an unspecified value), rounded to the target's format. An exact zero is +0 unless every
-// product is -0.
+// product is -0 (of a pair always +0).
 void exact_dots(const View& a, const View& b, const Index* index, int64_t count, const Target& target, int threads,
                 const Poll& poll);
 

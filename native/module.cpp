@@ -149,7 +149,7 @@ Target make_target(const MutableMatrix& out, Out kind, int64_t m, int64_t n) {
   require(static_cast<int64_t>(out.shape(0)) == m && static_cast<int64_t>(out.shape(1)) == n,
           "the output has another shape than the product");
   const Type type = type_of(out.dtype());
-  const Type expected = kind == Out::f64   ? Type::f64
+  const Type expected = kind == Out::f64 || kind == Out::pair ? Type::f64
                         : kind == Out::f32 ? Type::f32
                         : kind == Out::f16 || kind == Out::bf16 ? Type::u16
                         : kind == Out::i32 ? Type::i32
@@ -157,6 +157,15 @@ Target make_target(const MutableMatrix& out, Out kind, int64_t m, int64_t n) {
                                            : Type::i64;
   require(type == expected, "the output has another element type than the product");
   return {kind, out.data(), out.stride(0), out.stride(1)};
+}
+
+Target make_pair_target(const MutableMatrix& high, const MutableMatrix& low, int64_t m, int64_t n) {
+  Target t = make_target(high, Out::pair, m, n);
+  const Target l = make_target(low, Out::f64, m, n);
+  t.low = static_cast<double*>(l.data);
+  t.low_stride_i = l.stride_i;
+  t.low_stride_j = l.stride_j;
+  return t;
 }
 
 Out integer_kind(const MutableMatrix& out) {
@@ -276,6 +285,32 @@ NB_MODULE(_native, m) {
     });
   }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("shift"), nb::arg("inner").none(), nb::arg("moduli"),
      nb::arg("count"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("pack_pairs", [](const std::string& isa, bool left, Matrix high, Matrix low, Vector<int32_t> shift,
+                         const Moduli& moduli, int threads, nb::object progress) {
+    const View h = view_of(high), l = view_of(low);
+    require(h.type == Type::f64 && l.type == Type::f64 && h.vectors == l.vectors && h.depth == l.depth,
+            "a pair has two float64 matrices of one shape");
+    require(static_cast<int64_t>(shift.shape(0)) == h.vectors, "one exponent for each vector");
+    return run(progress, [&](const Poll& poll) {
+      return pack_pairs(find_isa(isa), left, h, l, shift.data(), moduli.table, threads, poll);
+    });
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("high"), nb::arg("low"), nb::arg("shift"), nb::arg("moduli"),
+     nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("multiply_pairs", [](const Operand& left, const Operand& right, const Crt& crt, Vector<int32_t> rows,
+                             Vector<int32_t> columns, MutableMatrix high, MutableMatrix low, int threads,
+                             nb::object progress) {
+    match(left, right);
+    require(static_cast<int64_t>(crt.inverse.size()) == left.planes, "the operands' moduli and the CRT's differ");
+    require(static_cast<int64_t>(rows.shape(0)) == left.vectors &&
+                static_cast<int64_t>(columns.shape(0)) == right.vectors,
+            "one exponent for each row and column");
+    const Target t = make_pair_target(high, low, left.vectors, right.vectors);
+    const Recombination r{crt.table(), crt.modulus, rows.data(), columns.data()};
+    return run(progress, [&](const Poll& poll) { return multiply_residues(left, right, r, t, threads, poll); }).zeros;
+  }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("row_exponent"), nb::arg("column_exponent"),
+     nb::arg("high"), nb::arg("low"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("pack_integers", [](const std::string& isa, bool left, Matrix x, const Moduli& moduli, int threads,
                             nb::object progress) {
@@ -406,10 +441,12 @@ NB_MODULE(_native, m) {
      nb::arg("need"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("exact_dots", [](Matrix a, Matrix b, nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> at,
-                         MutableMatrix out, const std::string& format, int threads, nb::object progress) {
+                         MutableMatrix out, const std::string& format, std::optional<MutableMatrix> low, int threads,
+                         nb::object progress) {
     const View va = view_of(a), vb = view_of(b);
     require(va.type == vb.type && va.depth == vb.depth && at.shape(1) == 2, "the operands do not match");
-    const Target t = make_target(out, float_kind(format), va.vectors, vb.vectors);
+    const Target t = low ? make_pair_target(out, *low, va.vectors, vb.vectors)
+                         : make_target(out, float_kind(format), va.vectors, vb.vectors);
     const auto* index = reinterpret_cast<const Index*>(at.data());
     for (size_t e = 0; e < at.shape(0); ++e)
       require(index[e].i >= 0 && index[e].i < va.vectors && index[e].j >= 0 && index[e].j < vb.vectors,
@@ -418,8 +455,8 @@ NB_MODULE(_native, m) {
       exact_dots(va, vb, index, static_cast<int64_t>(at.shape(0)), t, threads, poll);
       return 0;
     });
-  }, nb::arg("a"), nb::arg("b"), nb::arg("at"), nb::arg("out"), nb::arg("format"), nb::arg("threads"),
-     nb::arg("progress").none());
+  }, nb::arg("a"), nb::arg("b"), nb::arg("at"), nb::arg("out"), nb::arg("format"), nb::arg("low").none(),
+     nb::arg("threads"), nb::arg("progress").none());
 
   m.def("fix_negative_zeros", [](Matrix a, Matrix b, MutableMatrix out, const std::string& format, int threads,
                                  nb::object progress) {

@@ -212,6 +212,45 @@ Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shi
   return o;
 }
 
+Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
+                   const ModuliTable& table, int threads, const Poll& poll) {
+  Operand o = make_operand(isa, left, table.moduli, high.vectors, high.depth);
+  const int64_t cells = kBlockDepth * o.width;
+  for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
+    thread_local std::vector<double> buffer;
+    thread_local std::vector<float> digits;
+    const int64_t v0 = panel * o.width, n = block * o.width;
+    buffer.resize(static_cast<size_t>(3 * cells));
+    digits.resize(static_cast<size_t>(2 * cells * table.digits));
+    double *value = buffer.data(), *f1 = value + cells, *f2 = f1 + cells;
+    float *sum = digits.data(), *part = sum + n * table.digits;
+    if (p0 == 0) fill_scales(o, shift, nullptr, v0, p0, std::min(kBlockDepth, o.k4 * 4), f1, f2);
+    const auto cut = [&](const View& x, float* out) {
+      gather<double>(x, v0, o.width, p0, block, value, finite_or_zero);
+      isa.digits_f64(value, f1, f2, n, table.digits, out, nullptr);
+    };
+    cut(high, sum);
+    cut(low, part);
+    // Back to |digit| <= 2^13, which the residue kernels rely on: carries of at most 2 into the next digit. Adding
+    // and subtracting 1.5 2^23 rounds to the nearest integer.
+    constexpr float kRound = 12582912.0f, kUnit = 1 << kDigitBits;
+    for (int d = 0; d + 1 < table.digits; ++d) {
+      float *s = sum + d * n, *next = s + n;
+      const float* q = part + d * n;
+      for (int64_t i = 0; i < n; ++i) {
+        const float t = s[i] + q[i];
+        const float carry = (t * (1.0f / kUnit) + kRound) - kRound;
+        s[i] = t - carry * kUnit;
+        next[i] += carry;
+      }
+    }
+    const int64_t last = (table.digits - 1) * n;
+    for (int64_t i = 0; i < n; ++i) sum[last + i] += part[last + i];
+    write_residues(o, panel, p0, n, sum, table);
+  });
+  return o;
+}
+
 Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
                       const Poll& poll) {
   Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);

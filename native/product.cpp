@@ -171,6 +171,18 @@ class Finisher {
     }
   }
 
+  void pairs(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    const int words = kLimbBits * r.crt.limbs / 64 + 1;
+    for (int64_t j = 0; j < columns; ++j) {
+      uint64_t w[kWords];
+      limbs_to_words(acc + j, n, r.crt.limbs, w, words);
+      const Pair value = round_pair(w, words, int64_t{r.row_exponent[i]} + r.column_exponent[j0 + j]);
+      zeros += value.high == 0.0;
+      *element<double>(target, i, j0 + j) = value.high;
+      target.low[i * target.low_stride_i + (j0 + j) * target.low_stride_j] = value.low;
+    }
+  }
+
   void modular(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
     const uint64_t p = target.modulus;
     if (power_.empty())
@@ -305,6 +317,7 @@ Outcome multiply_residues(const Operand& left, const Operand& right, const Recom
         case Out::f32: finish.floats<float>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::f16: finish.floats<Float16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::bf16: finish.floats<Bfloat16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
+        case Out::pair: finish.pairs(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         case Out::mod: finish.modular(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
         default: finish.integers(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns);
       }

@@ -8,13 +8,15 @@
 
 namespace gemmulate {
 
-enum class Out { f64, f32, f16, bf16, i64, u64, words, i32, mod };
+enum class Out { f64, f32, f16, bf16, pair, i64, u64, words, i32, mod };
 
 struct Target {
   Out kind;
   void* data;                // element (i, j) at i * stride_i + j * stride_j
   int64_t stride_i, stride_j;  // in elements (words: in elements of `words` words)
   int words = 1;
+  double* low = nullptr;  // pair: value = data + low, with strides of its own
+  int64_t low_stride_i = 0, low_stride_j = 0;
   uint64_t modulus = 0;  // mod: results in [0, modulus) as int64, 2 <= modulus <= 2^63
 };
 

@@ -10,6 +10,7 @@ from gemmulate.errors import EngineUnavailable, GemmulateError, ResultOverflow
 
 if TYPE_CHECKING:
     from gemmulate.engines import engines
+    from gemmulate.formats.double_double import DoubleDouble
     from gemmulate.plan.matmul import matmul
     from gemmulate.plan.plan import Plan, plan
     from gemmulate.schemes.accuracy import Bits
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 # Public name -> module that defines it. Loaded on first use, so that `import gemmulate` stays cheap.
 _LAZY: dict[str, str] = {
     "Bits": "gemmulate.schemes.accuracy",
+    "DoubleDouble": "gemmulate.formats.double_double",
     "matmul": "gemmulate.plan",
     "Plan": "gemmulate.plan",
 }
@@ -37,6 +39,7 @@ _SUBPACKAGES = (
 
 __all__ = [
     "Bits",
+    "DoubleDouble",
     "EngineUnavailable",
     "GemmulateError",
     "Plan",

@@ -93,6 +93,15 @@ class Engine(ABC):
         """Residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits; `count` records how many entries were rounded."""
 
     @abstractmethod
+    def pack_pairs(
+        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+    ) -> Operand:
+        """Residues of integers within 3/4 of (high + low) 2^shift, |·| ≤ 2^bits; exact where that is an integer.
+
+        high and low are float64 with high = fl(high + low). The integer is rint(high 2^shift) + rint(low 2^shift).
+        """
+
+    @abstractmethod
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         """Residues of an integer matrix, |x| ≤ 2^bits."""
 
@@ -123,6 +132,19 @@ class Engine(ABC):
 
         `check` = (bits_left, bits_right) asks which roundings are certain in spite of the operands' roundings.
         """
+
+    @abstractmethod
+    def multiply_pairs(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        high: Array,
+        low: Array,
+    ) -> int:
+        """Write integer · 2^(row + column), rounded once to pairs (`rounding.round_to_pair`); return the zeros."""
 
     @abstractmethod
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
@@ -158,6 +180,10 @@ class Engine(ABC):
     @abstractmethod
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
         """Write the correctly rounded dot products at the indices `at` (count, 2); finite entries only."""
+
+    @abstractmethod
+    def exact_dot_pairs(self, a: Array, b: Array, at: npt.NDArray[np.int64], high: Array, low: Array) -> None:
+        """The same rounded to pairs; exact zeros are +0."""
 
     @abstractmethod
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:

@@ -79,6 +79,15 @@ class NativeEngine(Engine):
         )
         return operand
 
+    def pack_pairs(
+        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+    ) -> Operand:
+        moduli = _moduli(system, digits_for(bits), left)
+        operand: Operand = self._core.pack_pairs(
+            self._isa, left, high, low, shift, moduli, self._threads, progress.current()
+        )
+        return operand
+
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         moduli = _moduli(system, digits_for(bits), left)
         operand: Operand = self._core.pack_integers(self._isa, left, x, moduli, self._threads, progress.current())
@@ -123,6 +132,21 @@ class NativeEngine(Engine):
         )
         return FloatOutcome(uncertain.reshape(-1, 2), int(zeros))
 
+    def multiply_pairs(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        high: Array,
+        low: Array,
+    ) -> int:
+        crt, report = _crt(system), progress.current()
+        return int(
+            self._core.multiply_pairs(left, right, crt, row_exponent, column_exponent, high, low, self._threads, report)
+        )
+
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         return int(self._core.multiply_integers(left, right, _crt(system), out, self._threads, progress.current()))
 
@@ -150,7 +174,10 @@ class NativeEngine(Engine):
         return hist
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
-        self._core.exact_dots(a, b, at, *_float_target(out), self._threads, progress.current())
+        self._core.exact_dots(a, b, at, *_float_target(out), None, self._threads, progress.current())
+
+    def exact_dot_pairs(self, a: Array, b: Array, at: npt.NDArray[np.int64], high: Array, low: Array) -> None:
+        self._core.exact_dots(a, b, at, *_float_target(high), low, self._threads, progress.current())
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
         self._core.fix_negative_zeros(a, b, *_float_target(out), self._threads, progress.current())

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gemmulate.engines import progress
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric
-from gemmulate.engines.rounding import round_to_float
+from gemmulate.engines.rounding import round_to_float, round_to_pair
 
 # Exact while every partial sum of u8 × s8 products stays below 2^53: depth 2^53 / (255 · 128).
 _MAX_DEPTH = 2**53 // (255 * 128)
@@ -118,6 +118,11 @@ class ReferenceEngine(Engine):
             digits.insert(0, q)
         return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
 
+    def pack_pairs(
+        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+    ) -> Operand:
+        return self._pack_objects(left, pair_integers(high, low, shift), system)
+
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return self._pack_objects(left, x.astype(object), system)
 
@@ -171,6 +176,18 @@ class ReferenceEngine(Engine):
         inexact = _as_planes(left).inexact, _as_planes(right).inexact
         return round_products(exact, row_exponent, column_exponent, out, check, inexact)
 
+    def multiply_pairs(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        high: Array,
+        low: Array,
+    ) -> int:
+        return round_pairs(self._integers(left, right, system), row_exponent, column_exponent, high, low)
+
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         return store_low_bits(self._integers(left, right, system), out)
 
@@ -218,19 +235,46 @@ class ReferenceEngine(Engine):
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
         for i, j in at:
-            x, y = a[i], b[j]
-            total = 0  # in units of 2^-2148, the product of two least subnormals
-            for u, v in zip(x.tolist(), y.tolist(), strict=True):
-                if u and v and math.isfinite(u) and math.isfinite(v):
-                    (nu, du), (nv, dv) = u.as_integer_ratio(), v.as_integer_ratio()
-                    total += nu * nv << (2148 - du.bit_length() - dv.bit_length() + 2)
+            total = _exact_dot(a[i], b[j])
             value = round_to_float(total, -2148, out.dtype)
-            out[i, j] = -0.0 if total == 0 and _all_negative_zero(x, y) else value
+            out[i, j] = -0.0 if total == 0 and _all_negative_zero(a[i], b[j]) else value
+
+    def exact_dot_pairs(self, a: Array, b: Array, at: npt.NDArray[np.int64], high: Array, low: Array) -> None:
+        for i, j in at:
+            high[i, j], low[i, j] = round_to_pair(_exact_dot(a[i], b[j]), -2148)
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
         for i, j in np.argwhere((out == 0) & ~np.signbit(out)):
             if _all_negative_zero(a[i], b[j]):
                 out[i, j] = -0.0
+
+
+def _exact_dot(x: Array, y: Array) -> int:
+    """The dot product of the finite terms in units of 2^-2148, the product of two least subnormals."""
+    total = 0
+    for u, v in zip(x.tolist(), y.tolist(), strict=True):
+        if u and v and math.isfinite(u) and math.isfinite(v):
+            (nu, du), (nv, dv) = u.as_integer_ratio(), v.as_integer_ratio()
+            total += nu * nv << (2148 - du.bit_length() - dv.bit_length() + 2)
+    return total
+
+
+def pair_integers(high: Array, low: Array, shift: Int32) -> Array:
+    """rint(high 2^shift) + rint(low 2^shift) as Python integers; see `Engine.pack_pairs`."""
+
+    def integers(x: Array) -> Array:
+        rows = np.rint(_scaled(x, shift, None)).tolist()
+        return np.array([[int(v) for v in row] for row in rows], dtype=object).reshape(x.shape)
+
+    return np.asarray(integers(high) + integers(low))
+
+
+def round_pairs(exact: Array, row_exponent: Int32, column_exponent: Int32, high: Array, low: Array) -> int:
+    """Round Python integers (m, n) times 2^(row + column) to pairs; return how many are zero."""
+    for i, j in np.ndindex(*exact.shape):
+        exponent = int(row_exponent[i]) + int(column_exponent[j])
+        high[i, j], low[i, j] = round_to_pair(int(exact[i, j]), exponent)
+    return int(np.count_nonzero(high == 0))
 
 
 def round_products(

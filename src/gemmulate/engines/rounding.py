@@ -43,3 +43,24 @@ def round_to_float(value: int, exponent: int, dtype: np.dtype[Any]) -> float:
     overflows = mag and mag.bit_length() + exponent > form.largest + 1
     result = math.inf if overflows else math.ldexp(mag, exponent)
     return -result if value < 0 else result
+
+
+def round_to_pair(value: int, exponent: int) -> tuple[float, float]:
+    """value · 2^exponent as high + low: high rounded to nearest, low the rest rounded to nearest; (±inf, 0) beyond.
+
+    high = fl(high + low), and the pair is within 2^-106 of the value, or 2^-1075 where low is subnormal.
+    """
+    double = np.dtype(np.float64)
+    high = round_to_float(value, exponent, double)
+    if high == 0 or math.isinf(high):
+        return high, 0.0
+    numerator, denominator = high.as_integer_ratio()
+    scale = 1 - denominator.bit_length()  # high = numerator 2^scale
+    common = min(scale, exponent)
+    low = round_to_float((value << (exponent - common)) - (numerator << (scale - common)), common, double) + 0.0
+    total = high + low
+    if total == high:
+        return high, low
+    if math.isinf(total):
+        return high, math.nextafter(low, 0.0)
+    return total, low - (total - high)

@@ -10,6 +10,8 @@ import numpy as np
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
+from gemmulate.formats.double_double import DoubleDouble
+from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import FloatChoice, choose_floats, multiply_floats
@@ -62,6 +64,9 @@ def matmul(
     complex64 and complex128 likewise, for the real and the imaginary part as dot products of depth 2k each.
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
+    gm.DoubleDouble operands (one or both; the other may be any real floats or integers) give a gm.DoubleDouble with
+    |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact"); `out` is not taken.
+
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
     a value that does not fit raises. If a product raises, out is unchanged.
 
@@ -86,6 +91,8 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
+    if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
+        return multiply_double_double(get_engine(engine, threads), a, b, check_pair_options(accuracy, modulus, out))
     left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
     stack = as_stack(left, right)
     runner = get_engine(engine, threads)

@@ -10,6 +10,8 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
+from gemmulate.formats.double_double import DoubleDouble
+from gemmulate.plan.double_double import check_pair_options, describe_double_double
 from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
 from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.schemes.accuracy import Bits, Grade
@@ -22,6 +24,8 @@ _EXACTNESS = {
     "componentwise": "|C − AB| ≤ k·u·|A||B| for every element, proven",
     "exact": "correctly rounded",
 }
+
+_PAIR = "double-double"
 
 
 def _exactness(grade: Grade | Bits) -> str:
@@ -92,9 +96,13 @@ def plan(
     ('direct', 1, 'exact integers')
     """
     grade = check_options(accuracy, None, overflow)
-    left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
-    stack = as_stack(left, right)
     runner = get_engine(engine, threads)
+    pair_facts: dict[str, Any] | None = None
+    if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
+        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, None, None))
+    else:
+        left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
+        stack = as_stack(left, right)
     facts: dict[str, Any] = {
         "shape": (stack.full_shape[-2], stack.depth, stack.full_shape[-1]),
         "batch": stack.batch,
@@ -103,6 +111,9 @@ def plan(
         "engine": runner.name,
         "threads": threads,
     }
+    if pair_facts is not None:
+        names = [_PAIR if isinstance(x, DoubleDouble) else str(np.asarray(x).dtype) for x in (a, b)]
+        return Plan(dtypes=(names[0], names[1], _PAIR), **facts, **pair_facts)
     if kind in ("float", "complex"):
         facts |= _describe_floats(runner, stack, grade)
     else:

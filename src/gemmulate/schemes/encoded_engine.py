@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Design
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.reference import largest_bits, round_products, store_low_bits
+from gemmulate.engines.reference import largest_bits, pair_integers, round_pairs, round_products, store_low_bits
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
@@ -126,6 +126,11 @@ class EncodedEngine(Engine):
         vanished = np.isfinite(x) & (x != 0) & (value == 0)  # by the scaling itself
         return _Residues(digits, left, (rounded | vanished).sum(axis=1))
 
+    def pack_pairs(
+        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+    ) -> Operand:
+        return self.pack_integers(left, pair_integers(high, low, shift), system, bits)
+
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
 
@@ -159,6 +164,18 @@ class EncodedEngine(Engine):
         exact = self._integers(left, right, system)
         inexact = tuple(x.inexact for x in (left, right) if isinstance(x, _Residues))
         return round_products(exact, row_exponent, column_exponent, out, check, (inexact[0], inexact[1]))
+
+    def multiply_pairs(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        high: Array,
+        low: Array,
+    ) -> int:
+        return round_pairs(self._integers(left, right, system), row_exponent, column_exponent, high, low)
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         return store_low_bits(self._integers(left, right, system), out)
@@ -217,6 +234,9 @@ class EncodedEngine(Engine):
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
         self.inner.exact_dots(a, b, at, out)
+
+    def exact_dot_pairs(self, a: Array, b: Array, at: npt.NDArray[np.int64], high: Array, low: Array) -> None:
+        self.inner.exact_dot_pairs(a, b, at, high, low)
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
         self.inner.fix_negative_zeros(a, b, out)

@@ -115,7 +115,7 @@ def survey(engine: Engine, a: Array, bt: Array) -> tuple[Side, Side, Int32 | Non
     return left, right, None
 
 
-def _window(left: Side, right: Side, bits_left: int, bits_right: int) -> int:
+def window(left: Side, right: Side, bits_left: int, bits_right: int) -> int:
     """Bound of |A'B'| by Cauchy–Schwarz, in integers rounded up: |a'| ≤ q 2^(bits − 15)."""
     root = math.isqrt(left.largest_square * right.largest_square) + 1
     shift = bits_left + bits_right - 30
@@ -184,7 +184,7 @@ def _ladder(left: Side, right: Side, least: int) -> list[tuple[int, int]]:
     return steps
 
 
-def _componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> BitCost:
+def componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], least: int) -> BitCost:
     """t that balances residue products against elements left to the long accumulator."""
     total = float(hist.sum())
     failing = total - np.cumsum(hist)
@@ -230,14 +230,14 @@ def choose_floats(
         return _choose_bits(engine, a, bt, grade)
     left, right, inner = survey(engine, a, bt)
     exact = (left.exact_bits, right.exact_bits)
-    exact_bound = _window(left, right, *exact)
+    exact_bound = window(left, right, *exact)
     exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None
 
     def choice(t: int | None, repair: npt.NDArray[np.int64] = _NONE, grade: Grade = grade) -> FloatChoice:
         if t is None:
             return FloatChoice(grade, left, right, inner, 0, 0, 0, None, _NONE, False)
         bits = min(t, exact[0]), min(t, exact[1])
-        bound = _window(left, right, *bits)
+        bound = window(left, right, *bits)
         rounds = bits != exact
         return FloatChoice(grade, left, right, inner, *bits, bound, residue_system(bound), repair, rounds)
 
@@ -248,7 +248,7 @@ def choose_floats(
         return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
     if grade == "fast":
         t = _fast_bits(left, right, k, digits)
-        count = moduli_needed(_window(left, right, min(t, exact[0]), min(t, exact[1])))
+        count = moduli_needed(window(left, right, min(t, exact[0]), min(t, exact[1])))
         return choice(max(exact) if count is None or (exact_count or count + 1) <= count else t)
     unit = 2.0**-digits
     budget = min(math.sqrt(k), (k - 1) * (1 - 2.0**-20)) * unit
@@ -261,7 +261,7 @@ def choose_floats(
         budget,
         need,
     )
-    bits = _componentwise_bits(left, right, hist, 16 + k.bit_length())
+    bits = componentwise_bits(left, right, hist, 16 + k.bit_length())
     if bits.t is None or hist[bits.t + 1 :].any():
         # Where many elements would be repaired, correct rounding may be the cheaper way to keep the bound.
         rounded = _exact_bits(engine, a, bt, left, right, inner, digits)
@@ -277,7 +277,7 @@ def _choose_bits(engine: Engine, a: Array, bt: Array, grade: Bits) -> FloatChoic
     exact = left.exact_bits, right.exact_bits
     bits = min(grade.n, exact[0]), min(grade.n, exact[1])
     # Rounding to fewer than 15 bits may exceed what the norms say: |a'| ≤ 2^bits then bounds the product.
-    bound = _window(left, right, *bits) if min(bits) >= 15 else a.shape[1] << sum(bits)
+    bound = window(left, right, *bits) if min(bits) >= 15 else a.shape[1] << sum(bits)
     system = residue_system(bound)
     assert system is not None  # by MOST_BITS
     return FloatChoice(grade, left, right, None, *bits, bound, system, _NONE, bits != exact)
