@@ -9,6 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from gemmulate.cli.matmul import Json
+from gemmulate.cli.options import Count
 from gemmulate.cli.output import check_target, examples, print_json, print_table, progress, write_atomically
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def compare(
     *,
     a: str,
     b: str,
-    pairs: int | None = None,
+    pairs: Count = None,
     setup: str = "",
-    warmup: int | None = None,
-    seed: int | None = None,
+    warmup: Count = None,
+    seed: Count = None,
     timer: str = "wall",
     timeout: float = 60.0,
     floor: float | None = None,

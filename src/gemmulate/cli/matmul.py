@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import cyclopts
 from cyclopts import Parameter
 
+from gemmulate.cli.options import Count
 from gemmulate.cli.output import dimensions, examples, print_json, progress
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def matmul(
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
     accuracy: Accuracy = "fp64",
     overflow: Overflow = "raise",
-    modulus: int | None = None,
+    modulus: Count = None,
     engine: str | None = None,
-    threads: int | None = None,
+    threads: Count = None,
     max_gib: MaxGib = 4.0,
     as_json: Json = False,
 ) -> None:

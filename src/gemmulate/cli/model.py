@@ -3,13 +3,13 @@
 import csv
 import sys
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from gemmulate.cli.matmul import Json
+from gemmulate.cli.options import Count, Whole
 from gemmulate.cli.output import examples, print_json, print_table
 
 if TYPE_CHECKING:
@@ -48,20 +48,6 @@ DeviceName = Annotated[str, Parameter(help="A catalogue name (`gemmulate model d
 Csv = Annotated[bool, Parameter(name="--csv", negative="", show_default=False, help="Print CSV on standard output.")]
 
 
-def _whole(kind: Any, tokens: Sequence[Token]) -> int:
-    """A whole number, 1e7 included; the parser alone would cut 1.5 to 1."""
-    text = tokens[0].value
-    try:
-        number = Decimal(text)
-        if number == number.to_integral_value() and abs(number) < 10**40:
-            return int(number)
-    except ArithmeticError:
-        pass
-    raise ValueError(f"{text!r} is not a whole number")
-
-
-Whole = Annotated[int, Parameter(converter=_whole)]
-Count = Annotated[int | None, Parameter(converter=_whole)]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 # Sizes of each kernel: option -> default (None: optional).

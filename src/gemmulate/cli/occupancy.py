@@ -4,6 +4,7 @@ import cyclopts
 import msgspec
 
 from gemmulate.cli.matmul import Json
+from gemmulate.cli.options import Count, Whole
 from gemmulate.cli.output import examples, print_json, print_table
 
 _EXAMPLES = examples(
@@ -20,11 +21,11 @@ def register(app: cyclopts.App) -> None:
 def occupancy(
     *,
     arch: str,
-    threads: int,
-    registers: int,
-    shared: int = 0,
-    barriers: int = 1,
-    carveout: int | None = None,
+    threads: Whole,
+    registers: Whole,
+    shared: Whole = 0,
+    barriers: Whole = 1,
+    carveout: Count = None,
     as_json: Json = False,
 ) -> int:
     """Say how many CTAs fit on an SM and which resource binds.
