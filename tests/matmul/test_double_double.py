@@ -195,6 +195,15 @@ def test_shapes_strides_and_stacks(mm: Matmul) -> None:
         assert_bits(empty.lo, np.zeros((m, n)))
 
 
+def test_planes_of_other_formats_give_the_same_bits(mm: Matmul) -> None:
+    rng = np.random.default_rng(80)
+    for half in (2, 300):  # residues alone, and with elements from the long accumulator
+        a, b = pairs(rng, (3, 7), -half, half), pairs(rng, (7, 2), -2, 2)
+        got, want = mm(a, b, formats="fp4_e2m1"), mm(a, b)
+        assert_bits(got.hi, want.hi)
+        assert_bits(got.lo, want.lo)
+
+
 def test_the_plan(mm: Matmul, engine: str) -> None:
     rng = np.random.default_rng(79)
     a, b = pairs(rng, (4, 6), -1, 1), floats(rng, (6, 3), -1, 1)

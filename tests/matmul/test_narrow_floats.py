@@ -217,6 +217,14 @@ def test_small_matrices_of_any_bits(mm: Matmul, data: st.DataObject) -> None:
 
 
 @narrow
+def test_planes_of_other_formats_give_the_same_bits(mm: Matmul, dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(57)
+    a, b = floats(rng, (4, 9), -9, 9, dtype), floats(rng, (9, 3), -9, 9, dtype)
+    for accuracy in (*ACCURACIES, gm.Bits(9)):
+        assert_bits(mm(a, b, accuracy=accuracy, formats="fp4_e2m1"), mm(a, b, accuracy=accuracy))
+
+
+@narrow
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 def test_the_plan_names_the_type(dtype: np.dtype[Any], accuracy: Any) -> None:
     plan = gm.plan(np.ones((3, 4), dtype), np.ones((4, 2), dtype), accuracy=accuracy)

@@ -91,15 +91,15 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
-    if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        return multiply_double_double(get_engine(engine, threads), a, b, check_pair_options(accuracy, modulus, out))
-    left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
-    stack = as_stack(left, right)
     runner = get_engine(engine, threads)
     if formats is not None:
         from gemmulate.schemes.encoded_engine import EncodedEngine
 
         runner = EncodedEngine(formats, runner)
+    if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
+        return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
+    left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
+    stack = as_stack(left, right)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
     elif kind == "float":
