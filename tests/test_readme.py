@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_the_commands(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)  # outputs stay out of the clone
-    arguments = [str(ROOT / word) if word.startswith("src/") else word for word in command.split()]
+    arguments = [str(ROOT / word) if word.startswith(("src/", "examples/")) else word for word in shlex.split(command)]
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     out, err = capsys.readouterr()
