@@ -128,7 +128,6 @@ class Vectors {
 
   const T* vector(int64_t v) const { return (copy_.empty() ? data_ : copy_.data()) + v * stride_; }
   const uint64_t* mask(int64_t v) const { return mask_.data() + v * words_; }
-  int64_t words() const { return words_; }
 
  private:
   int64_t depth_, words_, stride_;
@@ -137,45 +136,99 @@ class Vectors {
   std::vector<uint64_t> mask_;
 };
 
+// One vector at a time, for few elements: nothing of the size of a matrix is copied.
+template <class T>
+class OneVector {
+ public:
+  explicit OneVector(const View& x)
+      : x_(x), copy_(static_cast<size_t>(x.depth)), mask_(static_cast<size_t>((x.depth + 63) / 64)) {}
+
+  const T* vector(int64_t v) {
+    load(v);
+    return copy_.data();
+  }
+  const uint64_t* mask(int64_t v) {
+    load(v);
+    return mask_.data();
+  }
+
+ private:
+  void load(int64_t v) {
+    if (v == held_) return;
+    held_ = v;
+    std::fill(mask_.begin(), mask_.end(), 0);
+    const T* data = static_cast<const T*>(x_.data) + v * x_.stride_v;
+    for (int64_t p = 0; p < x_.depth; ++p) {
+      const T value = data[p * x_.stride_k];
+      copy_[static_cast<size_t>(p)] = value;
+      mask_[static_cast<size_t>(p / 64)] |= static_cast<uint64_t>(value != T{} && std::isfinite(value)) << (p % 64);
+    }
+  }
+
+  const View& x_;
+  std::vector<T> copy_;
+  std::vector<uint64_t> mask_;
+  int64_t held_ = -1;
+};
+
+// The elements index[first, last) from rows and columns that give vector(v) and mask(v).
+template <class T, class Rows, class Columns>
+void dot_elements(Rows& rows, Columns& columns, int64_t k, const Index* index, int64_t first, int64_t last,
+                  const Target& target) {
+  Superaccumulator sum;
+  for (int64_t e = first; e < last; ++e) {
+    const auto [i, j] = index[e];
+    const T *x = rows.vector(i), *y = columns.vector(j);
+    const uint64_t *mx = rows.mask(i), *my = columns.mask(j);
+    bool empty = true;
+    for (int64_t w = 0; w < (k + 63) / 64; ++w) {
+      if (w % 4096 == 0) Loop::checkpoint();
+      for (uint64_t common = mx[w] & my[w]; common; common &= common - 1) {
+        if (empty) sum.clear();
+        empty = false;
+        const int64_t p = 64 * w + std::countr_zero(common);
+        const Decoded u = decode(static_cast<double>(x[p])), v = decode(static_cast<double>(y[p]));
+        sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
+      }
+    }
+    if (target.kind == Out::pair) {
+      const Pair value = empty ? Pair{0.0, 0.0} : sum.round_to_pair();
+      static_cast<double*>(target.data)[i * target.stride_i + j * target.stride_j] = value.high;
+      target.low[i * target.low_stride_i + j * target.low_stride_j] = value.low;
+      continue;
+    }
+    const bool negative = empty && all_negative_zero(x, 1, y, 1, k);
+    dispatch_result(target.kind, [&]<class R>(R) {
+      const R value = empty ? R{} : sum.round<R>();
+      static_cast<R*>(target.data)[i * target.stride_i + j * target.stride_j] = negative ? -value : value;
+    });
+  }
+}
+
 }  // namespace
 
 void exact_dots(const View& a, const View& b, const Index* index, int64_t count, const Target& target, int threads,
                 const Poll& poll) {
   constexpr int64_t kChunk = 64;
   if (count == 0) return;
-  dispatch_float(a.type, [&]<class T>(T) {
-    const Vectors<T> rows(a, threads, poll), columns(b, threads, poll);
-    const double ns = 5.0 * static_cast<double>(count) * static_cast<double>(a.depth);
+  const double ns = 5.0 * static_cast<double>(count) * static_cast<double>(a.depth);
+  const auto chunks = [&](const auto& body) {
     parallel_for((count + kChunk - 1) / kChunk, useful_threads(ns, threads), poll, [&](int64_t chunk) {
-      Superaccumulator sum;
-      for (int64_t e = chunk * kChunk; e < std::min(count, (chunk + 1) * kChunk); ++e) {
-        const auto [i, j] = index[e];
-        const T *x = rows.vector(i), *y = columns.vector(j);
-        const uint64_t *mx = rows.mask(i), *my = columns.mask(j);
-        bool empty = true;
-        for (int64_t w = 0; w < rows.words(); ++w) {
-          if (w % 4096 == 0) Loop::checkpoint();
-          for (uint64_t common = mx[w] & my[w]; common; common &= common - 1) {
-            if (empty) sum.clear();
-            empty = false;
-            const int64_t p = 64 * w + std::countr_zero(common);
-            const Decoded u = decode(static_cast<double>(x[p])), v = decode(static_cast<double>(y[p]));
-            sum.add(u.mantissa, v.mantissa, u.exponent, v.exponent, u.negative != v.negative);
-          }
-        }
-        if (target.kind == Out::pair) {
-          const Pair value = empty ? Pair{0.0, 0.0} : sum.round_to_pair();
-          static_cast<double*>(target.data)[i * target.stride_i + j * target.stride_j] = value.high;
-          target.low[i * target.low_stride_i + j * target.low_stride_j] = value.low;
-          continue;
-        }
-        const bool negative = empty && all_negative_zero(x, 1, y, 1, a.depth);
-        dispatch_result(target.kind, [&]<class R>(R) {
-          const R value = empty ? R{} : sum.round<R>();
-          static_cast<R*>(target.data)[i * target.stride_i + j * target.stride_j] = negative ? -value : value;
-        });
-      }
+      body(chunk * kChunk, std::min(count, (chunk + 1) * kChunk));
     });
+  };
+  dispatch_float(a.type, [&]<class T>(T) {
+    if (count < 4 * (a.vectors + b.vectors)) {
+      chunks([&](int64_t first, int64_t last) {
+        OneVector<T> row(a), column(b);
+        dot_elements<T>(row, column, a.depth, index, first, last, target);
+      });
+    } else {
+      const Vectors<T> rows(a, threads, poll), columns(b, threads, poll);
+      chunks([&](int64_t first, int64_t last) {
+        dot_elements<T>(rows, columns, a.depth, index, first, last, target);
+      });
+    }
   });
 }
 

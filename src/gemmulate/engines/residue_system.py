@@ -127,7 +127,7 @@ def moduli_needed(bound: int) -> int | None:
 
 
 def residue_system(bound: int) -> ResidueSystem | None:
-    """The least system of INT8 moduli for integers |x| ≤ bound, or None where the bound is too wide (about 2^360)."""
+    """The least system of INT8 moduli for integers |x| ≤ bound, or None where the bound is too wide (above 2^341)."""
     count = moduli_needed(bound)
     return None if count is None else _system(count)
 

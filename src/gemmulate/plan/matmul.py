@@ -98,7 +98,12 @@ def matmul(
         runner = EncodedEngine(formats, runner)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
-    left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
+    x, y = as_operand(a, "a"), as_operand(b, "b")
+    if modulus is not None:
+        for name, operand in (("a", x), ("b", y)):
+            if operand.dtype.kind not in "biuO":
+                raise TypeError(f"modulus = {modulus} needs integer operands, {name} is {operand.dtype}; convert it")
+    left, right, kind = common_kind(x, y)
     stack = as_stack(left, right)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
@@ -204,10 +209,6 @@ def _complex_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array
 
 
 def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array | None) -> Array:
-    if kind in ("float", "complex"):
-        raise TypeError(
-            f"modulus = {p} needs integer operands, a is {stack.a.dtype} and b is {stack.b.dtype}; convert them"
-        )
     _check_out(out, stack)
     target, in_place = _target(out, stack, np.dtype(np.int64))
     if stack.depth == 0:
@@ -219,7 +220,7 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
                 a, bt = kernel_view(a), kernel_view(bt)
             multiply_modular(engine, a, bt, p, target[index])
     if out is not None and not in_place:
-        _store_checked(target.reshape(stack.shape), out, (p - 1).bit_length() + 1)
+        _store_checked(target.reshape(stack.shape), out, int(target.max(initial=0)).bit_length() + 1)
     return target
 
 
@@ -343,7 +344,7 @@ def _store_checked(result: Array, out: Array, bits: int) -> None:
     if result.size and (bits > _limit_bits(out.dtype) or not (info.min <= result.min() and result.max() <= info.max)):
         raise ResultOverflow(
             f"a result needs {bits} bits (sign included) and does not fit out's dtype {out.dtype}; "
-            'pass a wider out, or overflow="object" or "wrap"',
+            "pass a wider out, or an object array for Python ints",
             bits=bits,
         )
     out[...] = result.astype(out.dtype)

@@ -33,8 +33,12 @@ def as_operand(x: Any, name: str) -> Array:
         if array.dtype.kind == "f" and not hasattr(x, "dtype"):
             # NumPy turns lists that mix large and negative Python ints into float64, which is not exact.
             objects = np.asarray(x, dtype=object)
-            if all(isinstance(v, (int, np.integer)) for v in objects.flat):
+            if objects.size and all(isinstance(v, (int, np.integer)) for v in objects.flat):
                 array = objects
+            elif any(isinstance(v, int) and int(float(v)) != v for v in objects.flat):
+                raise TypeError(
+                    f"{name} mixes floats with integers that float64 does not hold exactly; convert them yourself"
+                )
     except ValueError as error:
         raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
     if array.dtype.kind == "O":

@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
 from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
@@ -224,7 +225,7 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
     if kind == "object":
         ranges = [(min(0, min(x.flat)), max(0, max(x.flat))) for x in (a, bt)]
         wide = k * max(map(abs, ranges[0])) * max(map(abs, ranges[1]))
-        if wide.bit_length() > 350:
+        if moduli_needed(wide) is None:
             widths = tuple(magnitude_bits(*r) for r in ranges)
             limbs = (
                 ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),

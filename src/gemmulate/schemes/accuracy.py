@@ -8,7 +8,7 @@ from typing import Literal, SupportsIndex, final
 
 Grade = Literal["fast", "componentwise", "exact"]
 
-# 2 · 128 bits and the 31 of the deepest product stay below the 360 of the INT8 residue systems, so that these bits
+# 2 · 128 bits and the 31 of the deepest product stay below the 341 of the INT8 residue systems, so that these bits
 # can always be kept as they are asked for.
 MOST_BITS = 128
 

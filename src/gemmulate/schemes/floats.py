@@ -102,11 +102,11 @@ def _inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Sc
     return np.where(both, difference // 2, 0).astype(np.int32)
 
 
-def survey(engine: Engine, a: Array, bt: Array) -> tuple[Side, Side, Int32 | None]:
-    """Measure both operands, with an inner scaling where the exponents along k spread widely and it helps."""
+def survey(engine: Engine, a: Array, bt: Array, *, scale: bool = True) -> tuple[Side, Side, Int32 | None]:
+    """Measure both operands; with `scale`, under an inner scaling where the exponents along k spread and it helps."""
     scan_a, scan_b = engine.scan(a, None), engine.scan(bt, None)
     left, right = _side(engine, a, None, scan_a), _side(engine, bt, None, scan_b)
-    if max(left.exact_bits, right.exact_bits) > INNER_SCALING_BITS:
+    if scale and max(left.exact_bits, right.exact_bits) > INNER_SCALING_BITS:
         inner = _inner_scaling(engine, a, bt, scan_a, scan_b)
         if inner is not None:
             scaled_left, scaled_right = _side(engine, a, inner), _side(engine, bt, (-inner).astype(np.int32))
@@ -228,7 +228,8 @@ def choose_floats(
     k = a.shape[1]
     if isinstance(grade, Bits):
         return _choose_bits(engine, a, bt, grade)
-    left, right, inner = survey(engine, a, bt)
+    # The normwise bound means the operands' own maxima, which an inner scaling would change.
+    left, right, inner = survey(engine, a, bt, scale=grade != "fast")
     exact = (left.exact_bits, right.exact_bits)
     exact_bound = window(left, right, *exact)
     exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine, Operand
-from gemmulate.engines.residue_system import ResidueSystem, residue_system
+from gemmulate.engines.residue_system import ResidueSystem, moduli_needed, residue_system
 from gemmulate.schemes.blocks import for_blocks
 
 
@@ -56,7 +56,7 @@ def choose_for_ranges(left: tuple[int, int], right: tuple[int, int], k: int) -> 
     system = residue_system(bound)
     if system is None:
         raise ValueError(
-            f"results of {bound.bit_length()} bits exceed the residue system of INT8 moduli (about 360 bits); "
+            f"results of {bound.bit_length()} bits exceed the residue system of INT8 moduli (341 bits); "
             "split the operands"
         )
     return IntegerChoice(bits_a, bits_b, bound, None, system)
@@ -154,7 +154,7 @@ def multiply_objects(engine: Engine, a: Array, bt: Array) -> Array:
     range_b = min(0, min(bt.flat)), max(0, max(bt.flat))
     bits_a, bits_b = magnitude_bits(*range_a), magnitude_bits(*range_b)
     bound = k * max(-range_a[0], range_a[1]) * max(-range_b[0], range_b[1])
-    if bound.bit_length() > 350:
+    if moduli_needed(bound) is None:
         # x = x1 2^h + x0: two products, each half as wide. Shifts and masks of Python ints are floor and mod.
         if bits_a >= bits_b:
             h = (bits_a + 1) // 2
