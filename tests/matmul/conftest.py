@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 import gemmulate as gm
 
 # Two test processes share two cores: waiting threads that spin would take the time from the other's that work
-# (a 17×70×33 product: 67 ms spinning, 0.1 ms asleep, on 2 cores with a load of 12). Read when OpenMP loads.
+# (2 cores, load 12, 2026-11-29: a product of 0.1 ms of work on two threads took 67 ms). Read when OpenMP loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 ENGINES = ("reference", "native", "native-scalar", "native-avx2", "native-avxvnni", "native-avx512vnni")

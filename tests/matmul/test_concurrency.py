@@ -85,8 +85,9 @@ def test_an_error_in_one_thread_does_not_touch_another(engine: str) -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 import numpy as np, gemmulate as gm
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignore"
 engine, kind, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rng = np.random.default_rng(83)
 if kind == "integers":

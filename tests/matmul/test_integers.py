@@ -160,9 +160,9 @@ def test_one_overflowing_element_among_many_is_found(mm: Matmul) -> None:
 def test_widths_come_from_the_data(mm: Matmul, sign: str) -> None:
     """All widths of both operands, with every entry at the edge of its width: the largest result of that width."""
     rng = np.random.default_rng(13)
-    for w in (1, 2, 7, 8, 9, 15, 16, 17, 26, 27, 31, 32, 33, 47, 53, 54, 62, 63):
+    for w in range(1, 64):
         for v in (1, 8, 16, 31, 53, 63):
-            for k in (1, 31, 257):
+            for k in (1, 31, 257) if w % 8 in (0, 7) else (1, 31):
                 x, y = (1 << w) - 1, (1 << v) - 1
                 if sign == "minimum":
                     x, y = -(1 << w), -(1 << v)
@@ -243,10 +243,10 @@ EDGES = sorted({e + d for e in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i8"])
 @pytest.mark.parametrize("axis", ["m", "n", "k"])
-def test_sizes_around_tile_edges(mm: Matmul, kind: str, axis: str) -> None:
+def test_sizes_around_tile_edges(mm: Matmul, engine: str, kind: str, axis: str) -> None:
     rng = np.random.default_rng(18)
     a, b = integers(rng, (513, 513), kind), integers(rng, (513, 513), kind)
-    for other in (1, 3, 32, 49):
+    for other in (1, 3, 32, 49) if engine != "reference" else (3, 33):
         whole = {"m": (513, other, other), "n": (other, 513, other), "k": (other, other, 513)}[axis]
         full = None if axis == "k" else int_matmul(a[: whole[0], :other], b[:other, : whole[1]])
         for edge in EDGES:

@@ -110,7 +110,9 @@ def test_rows_are_correctly_rounded(mm: Matmul, engine: str, name: str) -> None:
     a = matrix(name).astype(np.float64)
     used = np.flatnonzero(np.abs(a).sum(axis=1))
     rows = np.sort(np.random.default_rng(93).choice(used, 1 if engine == "reference" else 6, replace=False))
-    assert_bits(mm(a[rows], a, accuracy="exact"), sparse_product_rounded(a, rows))
+    columns = np.arange(0, len(a), 8 if engine == "reference" else 1)
+    got = mm(a[rows], a[:, columns], accuracy="exact")
+    assert_bits(got, sparse_product_rounded(a, rows)[:, columns])
 
 
 def test_float32_bcsstk13(mm: Matmul) -> None:
