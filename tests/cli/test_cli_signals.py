@@ -15,7 +15,13 @@ import pytest
 
 from gemmulate.data import path_of
 
-_COMMAND = "import sys; from gemmulate.cli import main; main(sys.argv[1:])"
+# A job in the background inherits an ignored SIGINT.
+_COMMAND = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from gemmulate.cli import main
+main(sys.argv[1:])
+"""
 
 
 @pytest.mark.parametrize(
