@@ -283,6 +283,26 @@ class Finisher {
   }
 };
 
+// out[j] = sum[j] + row + za column[j]; returns the union of the bits of v or ~v, whichever is not negative.
+template <class T>
+int64_t add_corrections(const int32_t* sum, const int64_t* column, int64_t za, int64_t row, int64_t n, T* out) {
+  int64_t ones = 0;
+  if (za == 0) {
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t v = sum[j] + row;
+      ones |= v < 0 ? ~v : v;
+      out[j] = static_cast<T>(v);
+    }
+  } else {
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t v = sum[j] + row + za * column[j];
+      ones |= v < 0 ? ~v : v;
+      out[j] = static_cast<T>(v);
+    }
+  }
+  return ones;
+}
+
 }  // namespace
 
 Outcome multiply_residues(const Operand& left, const Operand& right, const Recombination& r, const Target& target,
@@ -362,6 +382,17 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
                        left.depth < (int64_t{1} << 20);  // every correction and its sum fit int64
     for (int64_t i = 0; i < t.rows; ++i) {
       const int64_t row = small ? zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth : 0;
+      if (small && !deep && target.stride_j == 1 && target.kind != Out::mod) {  // the loops that vectorise
+        const int32_t* sum = sums.data() + i * ld;
+        const int64_t* column = right.sums.data() + t.j0;
+        const int64_t ones = target.kind == Out::i32
+                                 ? add_corrections(sum, column, za, row, t.columns,
+                                                   element<int32_t>(target, t.i0 + i, t.j0))
+                                 : add_corrections(sum, column, za, row, t.columns,
+                                                   element<int64_t>(target, t.i0 + i, t.j0));
+        bits = std::max(bits, bit_length(static_cast<uint64_t>(ones)) + 1);
+        continue;
+      }
       int64_t largest = 0;
       for (int64_t j = 0; j < t.columns; ++j) {
         const int64_t sum = deep ? total[static_cast<size_t>(i * ld + j)] : sums[static_cast<size_t>(i * ld + j)];

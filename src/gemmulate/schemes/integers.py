@@ -38,7 +38,14 @@ def magnitude_bits(low: int, high: int) -> int:
 
 def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
     """Measure the values of a (m, k) and bt (n, k) and choose the cheapest exact product."""
+    if a.itemsize == bt.itemsize == 1:  # one product whatever the values: reading them would take as long as packing
+        return choose_for_ranges(_dtype_range(a), _dtype_range(bt), a.shape[1])
     return choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
+
+
+def _dtype_range(x: Array) -> tuple[int, int]:
+    info = np.iinfo(x.dtype)
+    return int(info.min), int(info.max)
 
 
 def choose_for_ranges(left: tuple[int, int], right: tuple[int, int], k: int) -> IntegerChoice:
