@@ -327,7 +327,10 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
         )
     target = np.empty(stack.full_shape, dtype=np.int64)
     _run_integers(engine, stack, _choices(engine, stack), target)
-    result = target != 0 if dtype.kind == "b" else target.astype(dtype)
+    if dtype.kind == "b":
+        result = target != 0
+    else:
+        result = target.view(dtype) if dtype.itemsize == 8 else target.astype(dtype)
     if out is not None:
         out[...] = result.astype(out.dtype).reshape(stack.shape)
     return np.asarray(result)
