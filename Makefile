@@ -26,7 +26,8 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 test: lint sanitize
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests --doctest-modules src/gemmulate
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest --doctest-modules src/gemmulate
 
 # The native core under AddressSanitizer and UndefinedBehaviorSanitizer. `-S` keeps the editable installation's
 # import hook out, so that the instrumented copy is the one imported. Leaks of the interpreter itself are not ours:

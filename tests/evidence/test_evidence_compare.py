@@ -320,7 +320,10 @@ def test_failures_are_one_line(run_cli: Run, arguments: list[str], words: str, t
 def test_an_interruption_leaves_no_record_and_no_process(tmp_path: Path) -> None:
     mark, file = tmp_path / "alive", tmp_path / "store.jsonl"
     side = f"sh -c 'sleep 3; echo alive > {mark}'"
-    command = [PYTHON, "-c", "from gemmulate.cli import main; main()", "compare", "--a", side, "--b", side]
+    # A job in the background inherits an ignored SIGINT.
+    main = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    main += "from gemmulate.cli import main; main()"
+    command = [PYTHON, "-c", main, "compare", "--a", side, "--b", side]
     process = subprocess.Popen([*command, "--store", str(file)], stderr=subprocess.PIPE, text=True)
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
