@@ -329,8 +329,10 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
     _run_integers(engine, stack, _choices(engine, stack), target)
     if dtype.kind == "b":
         result = target != 0
+    elif dtype.itemsize == 8:
+        result = target.view(dtype)
     else:
-        result = target.view(dtype) if dtype.itemsize == 8 else target.astype(dtype)
+        result = target.astype(dtype)
     if out is not None:
         out[...] = result.astype(out.dtype).reshape(stack.shape)
     return np.asarray(result)
