@@ -107,10 +107,8 @@ def matmul(
     stack = as_stack(left, right)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
-    elif kind == "float":
+    elif kind in ("float", "complex"):
         result = _float_stack(runner, stack, grade, out)
-    elif kind == "complex":
-        result = _complex_stack(runner, stack, grade, out)
     elif kind == "object":
         result = _object_stack(runner, stack, out)
     else:
@@ -173,6 +171,10 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array |
         target[...] = 0
     elif target.size:
         for index, a, bt in _matrices(stack):
+            if dtype.kind == "c":
+                for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
+                    multiply_floats(engine, x, y, choose_floats(engine, x, y, grade), part)
+                continue
             choice = choose_floats(engine, a, bt, grade, dtype)
             if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
                 multiply_floats(engine, a, bt, choice, target[index])
@@ -189,23 +191,6 @@ def complex_parts(a: Array, bt: Array) -> Iterator[tuple[Array, Array]]:
     """
     yield np.concatenate((a.real, -a.imag), axis=1), np.concatenate((bt.real, bt.imag), axis=1)
     yield np.concatenate((a.real, a.imag), axis=1), np.concatenate((bt.imag, bt.real), axis=1)
-
-
-def _complex_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array | None) -> Array:
-    dtype = np.dtype(stack.a.dtype.newbyteorder("="))
-    _check_out(out, stack)
-    if out is not None and out.dtype.newbyteorder("=") != dtype:
-        raise TypeError(f"out has dtype {out.dtype}, the product has {dtype}: another one would need a second rounding")
-    target, in_place = _target(out, stack, dtype)
-    if stack.depth == 0:
-        target[...] = 0
-    elif target.size:
-        for index, a, bt in _matrices(stack):
-            for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
-                multiply_floats(engine, x, y, choose_floats(engine, x, y, grade), part)
-    if out is not None and not in_place:
-        out[...] = target.reshape(stack.shape)
-    return target
 
 
 def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array | None) -> Array:

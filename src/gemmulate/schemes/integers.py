@@ -69,20 +69,26 @@ def choose_for_ranges(left: tuple[int, int], right: tuple[int, int], k: int) -> 
     return IntegerChoice(bits_a, bits_b, bound, None, system)
 
 
-def multiply_integers(engine: Engine, a: Array, bt: Array, choice: IntegerChoice, out: Array) -> int:
+def multiply_integers(
+    engine: Engine, a: Array, bt: Array, choice: IntegerChoice, out: Array, modulus: int | None = None
+) -> int:
     """Write the product's low 64 bits to out (int64 or uint64; a direct product to int32 as well).
 
-    Returns the largest bit length of a result, its sign included.
+    Returns the largest bit length of a result, its sign included. With a modulus, writes the results mod it instead,
+    in [0, modulus), to out (int64); the return value then has no meaning.
     """
     bits = 0
 
     def direct(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
         nonlocal bits
-        bits = max(bits, engine.multiply_direct(left, right, out[rows, columns]))
+        bits = max(bits, engine.multiply_direct(left, right, out[rows, columns], modulus))
 
     def residues(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
         nonlocal bits
         assert choice.system is not None
+        if modulus is not None:
+            engine.multiply_modular(left, right, choice.system, modulus, out[rows, columns])
+            return
         bits = max(bits, engine.multiply_integers(left, right, choice.system, out[rows, columns]))
 
     (m, k), n, system = a.shape, bt.shape[0], choice.system

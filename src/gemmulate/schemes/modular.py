@@ -7,9 +7,8 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from gemmulate.engines.base import Array, Engine, Operand
-from gemmulate.schemes.blocks import for_blocks
-from gemmulate.schemes.integers import IntegerChoice, choose_integers
+from gemmulate.engines.base import Array, Engine
+from gemmulate.schemes.integers import IntegerChoice, choose_integers, multiply_integers
 
 LARGEST_MODULUS = 1 << 63
 
@@ -49,32 +48,4 @@ def choose_modular(engine: Engine, a: Array, bt: Array, p: int) -> tuple[Array, 
 def multiply_modular(engine: Engine, a: Array, bt: Array, p: int, out: Array) -> None:
     """Write the product of a (m, k) and bt (n, k) mod p, in [0, p), to out (int64)."""
     a, bt, choice = choose_modular(engine, a, bt, p)
-    (m, k), n, system = a.shape, bt.shape[0], choice.system
-    if choice.zero_points is not None:
-        za, zb = choice.zero_points
-
-        def direct(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
-            engine.multiply_direct(left, right, out[rows, columns], p)
-
-        for_blocks(
-            m,
-            n,
-            k,
-            lambda rows: engine.pack_direct(True, a[rows], za),
-            lambda columns: engine.pack_direct(False, bt[columns], zb),
-            direct,
-        )
-        return
-    assert system is not None
-
-    def residues(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
-        engine.multiply_modular(left, right, system, p, out[rows, columns])
-
-    for_blocks(
-        m,
-        n,
-        k * len(system.moduli),
-        lambda rows: engine.pack_integers(True, a[rows], system, choice.bits_left),
-        lambda columns: engine.pack_integers(False, bt[columns], system, choice.bits_right),
-        residues,
-    )
+    multiply_integers(engine, a, bt, choice, out, p)
