@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-NATIVE := $(wildcard native/*.cpp native/*.hpp) CMakeLists.txt
+NATIVE := $(wildcard native/*.cpp native/*.hpp native/*.inc) CMakeLists.txt
 
 .PHONY: build demo test lint bench sanitize clean
 build: $(STAMP)

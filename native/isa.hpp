@@ -40,6 +40,13 @@ struct CrtTable {
   const double* product;  // [limbs]: limbs of P
 };
 
+// c[mr][ldc] += left panel [k][mr] times right panel [k][nr] of unsigned integers, modulo 2^(8 sizeof(T)).
+template <class T>
+struct WrapKernel {
+  int mr, nr;
+  void (*multiply)(const T* a, const T* b, int64_t k, T* c, int64_t ldc);
+};
+
 struct Isa {
   const char* name;
   bool (*supported)();
@@ -67,6 +74,8 @@ struct Isa {
                 double* out, uint8_t* hard);
   // The low 64 bits of those integers; returns an upper bound of their magnitude.
   double (*low_bits)(const double* acc, int64_t n, int limbs, int64_t* out);
+  WrapKernel<uint64_t> wrap64;
+  WrapKernel<uint32_t> wrap32;
 };
 
 const Isa& isa_scalar();

@@ -14,6 +14,7 @@
 #include "exactdot.hpp"
 #include "product.hpp"
 #include "survey.hpp"
+#include "wrapped.hpp"
 
 namespace nb = nanobind;
 using namespace gemmulate;
@@ -215,6 +216,10 @@ NB_MODULE(_native, m) {
         for (const int32_t c : o.inexact) sum += c;
         return sum;
       });
+
+  nb::class_<Panels>(m, "Panels")
+      .def_prop_ro("nbytes", [](const Panels& o) { return o.bytes.size(); })
+      .def_prop_ro("rounded", [](const Panels&) { return 0; });
 
   nb::class_<Moduli>(m, "Moduli").def(
       "__init__",
@@ -423,6 +428,26 @@ NB_MODULE(_native, m) {
     return run(progress, [&](const Poll& poll) { return multiply_direct(left, right, t, threads, poll); }).bits;
   }, nb::arg("left"), nb::arg("right"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
+
+  m.def("pack_wrapped", [](const std::string& isa, bool left, Matrix x, int item, int threads, nb::object progress) {
+    const View v = view_of(x);
+    require(v.type != Type::f64 && v.type != Type::f32 && (item == 4 || item == 8), "integers, modulo 2^32 or 2^64");
+    return run(progress, [&](const Poll& poll) { return pack_wrapped(find_isa(isa), left, v, item, threads, poll); });
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("item"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("multiply_wrapped", [](const Panels& left, const Panels& right, MutableMatrix out, int threads,
+                               nb::object progress) {
+    require(left.left && !right.left && left.isa == right.isa && left.item == right.item && left.depth == right.depth,
+            "the operands do not match");
+    const Type type = type_of(out.dtype());
+    require(left.item == 8 ? type == Type::i64 || type == Type::u64 : type == Type::i32 || type == Type::u32,
+            "the output has another element type than the product");
+    require(static_cast<int64_t>(out.shape(0)) == left.vectors && static_cast<int64_t>(out.shape(1)) == right.vectors,
+            "the output has another shape than the product");
+    return run(progress, [&](const Poll& poll) {
+      return multiply_wrapped(left, right, out.data(), out.stride(0), out.stride(1), threads, poll);
+    });
+  }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("assess", [](const Operand& left, const Operand& right, Vector<uint64_t> sum_left,
                      Vector<uint64_t> sum_right, double budget,

@@ -7,6 +7,7 @@ of a left operand, the columns of a right one (that is, `b.T`), with any strides
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -164,6 +165,21 @@ class Engine(ABC):
 
         With a modulus, results in [0, modulus) to int64.
         """
+
+    def wrapped_cost(self, itemsize: int) -> float:
+        """INT8 products that one product modulo 2^(8 itemsize) takes as long as; infinite where there is none."""
+        return math.inf
+
+    def pack_wrapped(self, left: bool, x: Array, itemsize: int) -> Operand:
+        """An integer matrix modulo 2^(8 itemsize), itemsize 4 or 8."""
+        raise NotImplementedError(f"engine {self.name} has no products modulo 2^{8 * itemsize}")
+
+    def multiply_wrapped(self, left: Operand, right: Operand, out: Array) -> int:
+        """Write the product of two `pack_wrapped` operands, modulo 2^(8 itemsize), to `out` of that itemsize.
+
+        Returns the largest bit length of what was written, as a signed number, its sign included.
+        """
+        raise NotImplementedError(f"engine {self.name} has no wrapped products")
 
     @abstractmethod
     def assess(

@@ -23,6 +23,7 @@ from gemmulate.schemes.integers import (
     multiply_to_words,
 )
 from gemmulate.schemes.modular import as_modulus, multiply_modular
+from gemmulate.schemes.wrapped import multiply_wrapped
 
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
 Overflow = Literal["raise", "wrap", "object"]
@@ -310,8 +311,19 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
             f'out has dtype {out.dtype}, to which NumPy does not cast the {dtype} product of overflow="wrap"; '
             "pass an integer out"
         )
+    choices = _choices(engine, stack)
+    width = max(4, dtype.itemsize)
+    if choices and dtype.kind != "b" and max(c.products for c in choices.values()) > engine.wrapped_cost(width):
+        narrow = dtype.itemsize < 4
+        target, in_place = _target(None if narrow else out, stack, np.dtype(np.int32) if narrow else dtype)
+        for index, a, bt in _matrices(stack):
+            multiply_wrapped(engine, a, bt, target[index])
+        wrapped = target.astype(dtype, copy=False)
+        if out is not None and not in_place:
+            out[...] = wrapped.astype(out.dtype).reshape(stack.shape)
+        return wrapped
     target = np.empty(stack.full_shape, dtype=np.int64)
-    _run_integers(engine, stack, _choices(engine, stack), target)
+    _run_integers(engine, stack, choices, target)
     if dtype.kind == "b":
         result = target != 0
     elif dtype.itemsize == 8:

@@ -47,7 +47,7 @@ class Plan:
     overflow: str
     engine: str
     threads: int | None
-    scheme: str  # "direct", "residues", "long accumulator", "empty"
+    scheme: str  # "direct", "residues", "wide", "long accumulator", "limbs", "empty"
     formats: tuple[str, ...]
     moduli: tuple[int, ...]
     products: int  # INT8 matrix products, assessment included
@@ -253,7 +253,15 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
         ),
         ("window", f"{c.bound.bit_length() + 1} bits", "k · max|a| · max|b|, and its sign"),
     ]
-    if c.system is None:
+    width = max(4, np.result_type(stack.a.dtype, stack.b.dtype).itemsize) if overflow == "wrap" else 8
+    if (overflow == "wrap" and result != "bool" and c.products > engine.wrapped_cost(width)) or (
+        c.wide and kind == "integer"
+    ):
+        scheme = "wide"
+        why = "modulo is what is asked for" if overflow == "wrap" else "every result fits"
+        how = f"{8 * width}-bit multiplications"
+        reasons.append(("scheme", f"wide, {how}", f"{why}; {c.products} INT8 products cost more"))
+    elif c.system is None:
         scheme = "direct"
         reasons.append(("scheme", "direct, 1 INT8 product", f"values span at most 255; zero points {c.zero_points}"))
     else:
@@ -265,7 +273,7 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
                 f"{moduli[0]} … {moduli[-1]}: product above the window",
             )
         )
-    packed = packed_bytes(m, n, k * c.products)
+    packed = packed_bytes(m, n, k * (width if scheme == "wide" else c.products))
     outcome = {
         "raise": "checked, ResultOverflow if one does not fit",
         "wrap": "wrapped as NumPy does",
@@ -276,9 +284,9 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
     return {
         "result": result,
         "scheme": scheme,
-        "formats": ("int8", "uint8"),
-        "moduli": moduli,
-        "products": c.products,
+        "formats": (f"int{8 * width}",) if scheme == "wide" else ("int8", "uint8"),
+        "moduli": () if scheme == "wide" else moduli,
+        "products": 0 if scheme == "wide" else c.products,
         "bits": (c.bits_left, c.bits_right),
         "window_bits": c.bound.bit_length() + 1,
         "repaired": 0,

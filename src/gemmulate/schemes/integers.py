@@ -6,13 +6,14 @@ A direct product stores x − z as bytes (z the zero point, so any data whose va
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine, Operand
 from gemmulate.engines.residue_system import ResidueSystem, moduli_needed, residue_system
 from gemmulate.schemes.blocks import for_blocks
+from gemmulate.schemes.wrapped import multiply_wrapped
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,11 @@ class IntegerChoice:
     bound: int  # |every result| ≤ bound
     zero_points: tuple[int, int] | None  # of a direct product
     system: ResidueSystem | None  # of a residue product
+    wide: bool = False  # results fit 64 bits and the engine's own 64-bit multiplications cost less than the residues
 
     @property
     def products(self) -> int:
-        """INT8 matrix products that it takes."""
+        """INT8 matrix products that it takes (or would take, were it not wide)."""
         return 1 if self.system is None else len(self.system.moduli)
 
 
@@ -40,7 +42,10 @@ def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
     """Measure the values of a (m, k) and bt (n, k) and choose the cheapest exact product."""
     if a.itemsize == bt.itemsize == 1:  # one product whatever the values: reading them would take as long as packing
         return choose_for_ranges(_dtype_range(a), _dtype_range(bt), a.shape[1])
-    return choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
+    choice = choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
+    # A result below 2^63 is the result modulo 2^64.
+    wide = choice.bound < 1 << 63 and choice.products > engine.wrapped_cost(8)
+    return replace(choice, wide=True) if wide else choice
 
 
 def _dtype_range(x: Array) -> tuple[int, int]:
@@ -91,6 +96,8 @@ def multiply_integers(
             return
         bits = max(bits, engine.multiply_integers(left, right, choice.system, out[rows, columns]))
 
+    if choice.wide and modulus is None and out.dtype.itemsize == 8:
+        return multiply_wrapped(engine, a, bt, out)
     (m, k), n, system = a.shape, bt.shape[0], choice.system
     if choice.zero_points is not None:
         za, zb = choice.zero_points

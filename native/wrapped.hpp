@@ -1,0 +1,16 @@
+// Integer products modulo 2^32 and 2^64 by the machine's own wide multiplications.
+#pragma once
+
+#include "panels.hpp"
+
+namespace gemmulate {
+
+// Panels of the low `item` bytes (4 or 8) of each entry.
+Panels pack_wrapped(const Isa& isa, bool left, const View& x, int item, int threads, const Poll& poll);
+
+// out (stride in elements of `item` bytes) = left * right modulo 2^(8 item). Returns the largest bit length of a
+// result as a two's complement number, its sign included.
+int multiply_wrapped(const Panels& left, const Panels& right, void* out, int64_t stride_i, int64_t stride_j,
+                      int threads, const Poll& poll);
+
+}  // namespace gemmulate
