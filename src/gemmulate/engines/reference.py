@@ -43,7 +43,7 @@ class Planes:
 class Wrapped:
     """Entries modulo 2^32 or 2^64, shape (vectors, depth): NumPy's own product wraps."""
 
-    values: npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
+    values: Array  # uint32 or uint64
 
     @property
     def nbytes(self) -> int:
