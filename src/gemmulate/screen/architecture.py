@@ -63,11 +63,13 @@ _NAME = re.compile(r"(?:sm_?|compute_?)?(\d{1,2})\.?(\d)[af]?")
 def architecture(name: str) -> Architecture:
     """The limits of `name`: "9.0", "90", "sm_90" or "sm_90a".
 
-    Raises ValueError for an architecture that the table lacks.
+    Raises ValueError for an architecture that the table lacks, TypeError for a number: 12.10 is 12.1.
 
     >>> architecture("sm_120a").max_warps
     48
     """
+    if not isinstance(name, str):
+        raise TypeError(f"arch = {name!r} is no text; give it as '9.0' or 'sm_90a'")
     match = _NAME.fullmatch(name.strip().lower())
     key = f"{match[1]}.{match[2]}" if match else ""
     if key not in ARCHITECTURES:
