@@ -101,7 +101,7 @@ def test_an_undecided_measurement_counts_for_nothing(tmp_path: Path) -> None:
     result = screen(both, measured={"avx512vnni": read_measured(file)}).candidates["avx512vnni"]
     assert (result.verdict, result.state) == ("undecided", "correct")
     assert "paired_runs" in result.evidence_owed
-    assert any("too_few_pairs, 1 pairs" in reason for reason in result.reasons)
+    assert any("too_few_pairs, 1 pair)" in reason for reason in result.reasons)
 
 
 def test_negative_evidence_rejects(tmp_path: Path) -> None:

@@ -101,7 +101,12 @@ class Settings(msgspec.Struct, frozen=True):
 def run(
     a: Subject, b: Subject, settings: Settings, *, one_run_per_sample: bool = False, progress: Progress | None = None
 ) -> Comparison:
-    """Compare two subjects; the record is appended to `settings.store` when the run is complete."""
+    """Compare two subjects; the record is appended to `settings.store` when the run is complete.
+
+    The store is checked first, so that no measurement is lost to a name that cannot be written.
+    """
+    if settings.store is not None:
+        store.check(settings.store)
     seed = schedule.new_seed() if settings.seed is None else settings.seed
     rules = thresholds()
     collecting = gc.isenabled()
@@ -230,7 +235,7 @@ def _record(
     if verdict in ("faster", "slower") and calibration is not None and calibration.verdict in ("faster", "slower"):
         verdict, reason = "undecided", "calibration_failed"
     if settings.same_output and equal is not True and reason != "below_floor":
-        verdict, reason = "undecided", "outputs_differ"
+        verdict, reason = "undecided", "outputs_unknown" if equal is None else "outputs_differ"
     return Comparison(
         verdict=verdict,
         reason=reason,

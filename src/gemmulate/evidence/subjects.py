@@ -42,8 +42,16 @@ class Subject(Protocol):
 CLOCKS: Final[dict[str, Callable[[], float]]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
+CUDA_LIBRARIES: Final = ("torch", "cupy")
+
+
 def clock(timer: str) -> Callable[[], float]:
     """The clock of a CPU timer; raises ValueError for another name."""
+    if timer in CUDA_LIBRARIES:
+        raise ValueError(
+            f"timer = {timer!r} is for CUDA callables; use 'wall' or 'cpu' here, or gm.evidence.compare(f, g, "
+            f"timer={timer!r}) from Python"
+        )
     if timer not in CLOCKS:
         raise ValueError(f"timer = {timer!r} is unknown; use 'wall', 'cpu', or for CUDA callables 'torch', 'cupy'")
     return CLOCKS[timer]

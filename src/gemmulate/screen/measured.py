@@ -61,10 +61,11 @@ class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
     @property
     def text(self) -> str:
         """The verdict with its figures."""
+        pairs = f"{self.pairs} pair{'' if self.pairs == 1 else 's'}"
         if self.ratio is None or self.ratio_interval is None:
-            return f"{self.verdict} ({self.reason}, {self.pairs} pairs)"
+            return f"{self.verdict} ({self.reason}, {pairs})"
         low, high = self.ratio_interval
-        return f"{self.verdict}: time ratio {self.ratio:.4f} [{low:.4f}, {high:.4f}] over {self.pairs} pairs"
+        return f"{self.verdict}: time ratio {self.ratio:.4f} [{low:.4f}, {high:.4f}] over {pairs}"
 
     @property
     def held(self) -> set[str]:
