@@ -60,7 +60,7 @@ def occupancy(
     system's reserve, barriers: named barriers per block (0…16), carveout: bytes of shared memory configured on the
     SM (default: all of it). Exact integer rules, no hardware needed. Raises ValueError outside these ranges and
     TypeError for what is no integer. Source:
-    CUDA C++ Programming Guide 13.0 and cuda_occupancy.h 13.0. Says nothing about clusters.
+    CUDA C++ Programming Guide 13.0 and cuda_occupancy.h 13.5. Says nothing about clusters.
 
     >>> occupancy("9.0", threads=320, registers=176).ctas_per_sm
     0
