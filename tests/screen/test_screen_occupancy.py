@@ -120,6 +120,12 @@ def test_what_is_no_integer_is_refused(argument: str) -> None:
     assert occupancy("9.0", **good | {argument: np.int64(good[argument])}) == occupancy("9.0", **good)
 
 
+def test_too_much_shared_memory_is_said(run_cli: Run) -> None:
+    arguments = ("occupancy", "--arch", "12.0", "--threads", 320, "--registers", 32, "--shared")
+    assert "101,377 bytes per block exceed the 101,376" in run_cli(*arguments, 99 * 1024 + 1).stdout
+    assert "exceed" not in run_cli(*arguments, 99 * 1024).stdout
+
+
 def test_an_architecture_is_text() -> None:
     with pytest.raises(TypeError, match=r"arch = 9\.0 is no text"):
         occupancy(9.0, threads=128, registers=32)  # type: ignore[arg-type]

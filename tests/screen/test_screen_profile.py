@@ -292,6 +292,23 @@ def test_delimiters_of_spreadsheets(delimiter: str, tmp_path: Path) -> None:
     assert one_figure(tmp_path, "dram__bytes.sum", "Kbyte", "1.5", delimiter)["off_chip_bytes"].value == 1500
 
 
+def test_a_kernel_s_name_cannot_steer_the_terminal(tmp_path: Path, run_cli: Run) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text('"ID","Kernel Name","CC","x"\n"","","",""\n"0","k\x1b[31m","9.0","1"\n')
+    log = tmp_path / "one.log"
+    log.write_text(
+        "ptxas info    : Compiling entry function 'k\x1b[31m' for 'sm_75'\n"
+        "ptxas info    : Function properties for k\x1b[31m\n"
+        "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 8 registers\n"
+    )
+    for command, source in (("profile", file), ("compiled", log)):
+        done = run_cli(command, source)
+        assert done.returncode == 0
+        assert "\x1b" not in done.stdout
+        assert r"k\x1b[31m" in done.stdout
+
+
 def test_a_share_above_one_derives_nothing(tmp_path: Path) -> None:
     found = one_figure(tmp_path, "smsp__issue_active.avg.pct_of_peak_sustained_active", "%", "150")
     assert found["issue_active"].value == 150
