@@ -204,6 +204,21 @@ def test_a_hundred_megabytes_in_bounded_memory(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
+def test_one_metric_repeated_without_end_in_bounded_memory(tmp_path: Path) -> None:
+    """All rows belong to one kernel: their number is bounded by nothing but the file."""
+    file = tmp_path / "repeats.csv"
+    with (DATA / "sm75_details_long.csv").open() as sample:
+        header = sample.readline()
+    head = '"0","1","p","h","k","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","S","dram__bytes.sum","byte"'
+    with file.open("w") as out:
+        out.write(header)
+        out.writelines(f'{head},"{number}.5",\n' for number in range(300_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (kernel,) = read_profile(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    assert values(kernel)["off_chip_bytes"] == 0.5
+
+
 def test_the_item_table_is_the_vendor_s() -> None:
     with (DATA / "metric_names_by_chip.tsv").open(newline="") as file:
         table = {row["metric_base"]: row for row in csv.DictReader(file, delimiter="\t")}

@@ -100,6 +100,9 @@ class _Reader:
         return EvidenceError(f"{self.path}{'' if number is None else f':{number}'}: {text}")
 
     def take(self, number: int, line: str) -> None:
+        if not line or line.isspace():
+            self.last_was_evidence = False
+            return
         self.last_was_evidence = True
         if _LONG_NUMBER.search(line) and (_USED.search(line) or _STACK.search(line) or _RESOURCES.fullmatch(line)):
             raise self.error(

@@ -20,6 +20,7 @@ from gemmulate.screen.profile_items import CHIPS, ITEMS, Item, exists, metric_on
 from gemmulate.screen.text_file import EvidenceError, read_lines
 
 MAX_KERNELS: Final = 100_000
+_MAX_REPEATS: Final = 16
 _REPORT_MAGIC: Final = b"NVR\0"
 _LONG: Final = ("ID", "Kernel Name", "Block Size", "Grid Size", "CC", "Section Name", "Metric Name", "Metric Unit")
 _WIDE: Final = ("ID", "Kernel Name", "CC")
@@ -114,7 +115,10 @@ class _Csv:
                 open_kernel, figures = identity, {}
             if key[1] in _WANTED or key in _DETAILS:
                 name = ("", key[1]) if key[1] in _WANTED else key
-                figures.setdefault(name, []).append((unit, text))
+                found = figures.setdefault(name, [])
+                # The rows of one name differ in unit or section; more of them are repeats that would fill the memory.
+                if len(found) < _MAX_REPEATS:
+                    found.append((unit, text))
         if open_kernel is not None:
             yield open_kernel, figures
 
