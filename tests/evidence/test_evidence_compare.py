@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -104,6 +105,9 @@ def test_repeats_give_samples_of_equal_length(a: float, b: float, expected: tupl
         def output(self) -> str | None:
             return None
 
+        def release(self) -> None:
+            pass
+
     result = run(Fixed("A", a), Fixed("B", b), Settings(pairs=1, warmup=0))
     assert (result.repeats["a"], result.repeats["b"]) == expected
 
@@ -157,6 +161,28 @@ def test_types_that_numpy_lacks_have_fingerprints_of_their_own(monkeypatch: pyte
     assert None not in prints
     assert len(set(prints)) == len(values)
     assert fingerprint(Tensor(values[1])) == prints[1]
+
+
+def test_no_side_runs_while_a_result_of_the_other_is_held() -> None:
+    """A held result decides which block of memory the next run gets; A and B then met two blocks 2 : 1 and 1 : 2."""
+
+    class Result:
+        pass
+
+    alive: weakref.WeakSet[Result] = weakref.WeakSet()
+    held = []
+
+    def side() -> Result:
+        held.append(len(alive))
+        time.sleep(1.1e-3)  # longer than the shortest sample, so that each sample is one run
+        result = Result()
+        alive.add(result)
+        return result
+
+    compare(side, lambda: side(), pairs=10, seed=1)
+    assert len(held) >= 20
+    # Those before the timed runs find how often a sample repeats the call, several in a row.
+    assert set(held[-20:]) == {0}
 
 
 def test_the_store_is_checked_before_the_measurement(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def run(
             for subject in (a, b):
                 subject.run(1)
                 seen[subject.name].add(subject.output())
+                subject.release()
         repeats = {"A": 1, "B": 1} if one_run_per_sample else _repeats(a, b)
         calibration = None
         if settings.calibrate:
@@ -166,6 +167,7 @@ def _single_run_s(subject: Subject) -> float:
     repeats = 1
     while (seconds := min(subject.run(repeats) for _ in range(5))) < MIN_SAMPLE_S and repeats < MAX_REPEATS:
         repeats *= 2
+    subject.release()
     return max(seconds, 1e-9) / repeats
 
 
@@ -192,6 +194,7 @@ def _take(
             # Fingerprints cost time and cache; the first quad and the last run show what there is to see.
             if len(times) <= 4 or len(times) >= 2 * limit - 4:
                 seen[subject.name].add(subject.output())
+            subject.release()
             if progress is not None:
                 progress(len(times), 2 * target)
             if settings.pairs is None and _used_up(start, times, rules):

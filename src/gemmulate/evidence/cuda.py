@@ -44,6 +44,9 @@ class CudaFunction:
     def output(self) -> str | None:
         return fingerprint(self._result)
 
+    def release(self) -> None:
+        self._result = None
+
 
 @final
 class _TorchClock:
