@@ -249,6 +249,14 @@ def test_arguments_out_of_range(arguments: dict[str, Any], words: str) -> None:
         compare(work(1), work(1), **arguments)
 
 
+@pytest.mark.parametrize("arguments", [{"pairs": 2.5}, {"pairs": "3"}, {"warmup": 1.0}, {"seed": 0.5}])
+def test_counts_are_integers(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(arguments))} = .* is no integer"):
+        compare(work(1), work(1), **arguments)
+    with pytest.raises(TypeError, match="g = 2 is not callable"):
+        compare(work(1), 2)  # type: ignore[arg-type]
+
+
 def test_a_missing_gpu_library_is_said() -> None:
     with pytest.raises(EngineUnavailable, match="cupy"):
         compare(work(1), work(1), timer="cupy")

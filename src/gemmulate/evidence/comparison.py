@@ -76,7 +76,10 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a comparison is run: the arguments of `compare` of the same names. Raises ValueError out of range."""
+    """How a comparison is run: the arguments of `compare` of the same names.
+
+    Raises ValueError out of range, TypeError for a count that is no integer.
+    """
 
     pairs: int | None = None
     warmup: int = 3
@@ -88,6 +91,10 @@ class Settings(msgspec.Struct, frozen=True):
     store: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("pairs", "warmup", "seed"):
+            count = getattr(self, name)
+            if count is not None and not isinstance(count, (int, np.integer)):
+                raise TypeError(f"{name} = {count!r} is no integer; give a whole number")
         if self.pairs is not None and not 1 <= self.pairs <= MAX_PAIRS:
             raise ValueError(f"pairs = {self.pairs} is outside 1…{MAX_PAIRS}; 60 give p95, 300 give p99")
         if not 0 <= self.warmup <= 1000:

@@ -34,12 +34,16 @@ def compare(
     progress: called with (runs done, runs planned).
 
     The intervals are exact for independent symmetric differences; the verdict is about this process on this machine.
-    Raises ValueError for arguments out of range, EngineUnavailable for a timer that cannot run here, and whatever f
-    and g raise. Source: Hodges and Lehmann (1963) for the interval, Wilcoxon (1945) for its confidence.
+    Raises ValueError for arguments out of range, TypeError for those of a wrong type, EngineUnavailable for a timer
+    that cannot run here, and whatever f and g raise. Source: Hodges and Lehmann (1963) for the interval,
+    Wilcoxon (1945) for its confidence.
 
     >>> compare(lambda: sum(range(1_000)), lambda: sum(range(100_000)), pairs=20, seed=1).verdict
     'slower'
     """
+    for name, side in (("f", f), ("g", g)):
+        if not callable(side):
+            raise TypeError(f"{name} = {side!r} is not callable; give a function without arguments")
     path = None if store is None else str(store)
     settings = Settings(pairs, warmup, seed, timer, floor_s, same_output, calibrate, path)
     a: Subject
