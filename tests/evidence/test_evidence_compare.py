@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import gemmulate as gm
-from gemmulate.errors import EngineUnavailable
+from gemmulate.errors import EngineUnavailable, FileError
 from gemmulate.evidence import Settings, compare, store
 from gemmulate.evidence.comparison import run
 from gemmulate.evidence.outputs import fingerprint
@@ -103,6 +105,9 @@ def test_repeats_give_samples_of_equal_length(a: float, b: float, expected: tupl
         def output(self) -> str | None:
             return None
 
+        def release(self) -> None:
+            pass
+
     result = run(Fixed("A", a), Fixed("B", b), Settings(pairs=1, warmup=0))
     assert (result.repeats["a"], result.repeats["b"]) == expected
 
@@ -115,6 +120,83 @@ def test_outputs_are_compared() -> None:
     assert equal.reason != "outputs_differ"
     unknown = compare(object, object, pairs=7)
     assert unknown.outputs.equal is None
+    demanded = compare(object, object, pairs=7, same_output=True)
+    assert (demanded.verdict, demanded.reason) == ("undecided", "outputs_unknown")
+
+
+def test_types_that_numpy_lacks_have_fingerprints_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of ml_dtypes have the str of raw bytes; torch hands none of bfloat16 to NumPy."""
+    raw = np.arange(4, dtype=np.uint8)
+    kinds = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.uint8, np.int8]
+    assert len({fingerprint(raw.view(kind)) for kind in kinds}) == len(kinds)
+
+    class Tensor:
+        """As torch: `numpy` refuses bfloat16, `view` needs at least one dimension."""
+
+        def __init__(self, values: Any) -> None:
+            self.values, self.dtype, self.shape = values, "torch.bfloat16", values.shape
+
+        def detach(self) -> "Tensor":
+            return self
+
+        cpu = contiguous = detach
+
+        def numpy(self) -> Any:
+            if self.values.dtype == np.uint16:
+                raise TypeError("Got unsupported ScalarType BFloat16")
+            return self.values
+
+        def reshape(self, length: int) -> "Tensor":
+            return Tensor(self.values.reshape(length))
+
+        def view(self, kind: str) -> "Tensor":
+            assert kind == "uint8"
+            assert self.values.ndim
+            return Tensor(self.values.view(np.uint8))
+
+    Tensor.__module__ = "torch"
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch())
+    values = [np.array(1, np.uint16), np.array([1], np.uint16), np.array([2], np.uint16), np.array([1], np.int16)]
+    prints = [fingerprint(Tensor(value)) for value in values]
+    assert None not in prints
+    assert len(set(prints)) == len(values)
+    assert fingerprint(Tensor(values[1])) == prints[1]
+
+
+def test_no_side_runs_while_a_result_of_the_other_is_held() -> None:
+    """A held result decides which block of memory the next run gets; A and B then met two blocks 2 : 1 and 1 : 2."""
+
+    class Result:
+        pass
+
+    alive: weakref.WeakSet[Result] = weakref.WeakSet()
+    held = []
+
+    def side() -> Result:
+        held.append(len(alive))
+        time.sleep(1.1e-3)  # longer than the shortest sample, so that each sample is one run
+        result = Result()
+        alive.add(result)
+        return result
+
+    compare(side, lambda: side(), pairs=10, seed=1)
+    assert len(held) >= 20
+    # Those before the timed runs find how often a sample repeats the call, several in a row.
+    assert set(held[-20:]) == {0}
+
+
+def test_the_store_is_checked_before_the_measurement(tmp_path: Path) -> None:
+    calls = []
+    for place in (tmp_path, Path("/dev/null"), Path("/proc/none/store.jsonl")):
+        with pytest.raises((OSError, FileError)):
+            compare(lambda: calls.append(1), lambda: calls.append(1), pairs=7, store=place)
+    assert calls == []
+
+
+def test_a_cuda_timer_for_commands_names_the_way(run_cli: Run) -> None:
+    done = run_cli("compare", "--a", "true", "--b", "true", "--timer", "torch", "--no-store")
+    assert done.returncode == 2
+    assert "is for CUDA callables; use 'wall' or 'cpu' here" in done.stderr
 
 
 def test_fingerprints() -> None:
@@ -165,6 +247,14 @@ def test_an_exception_passes_and_nothing_is_stored(tmp_path: Path) -> None:
 def test_arguments_out_of_range(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         compare(work(1), work(1), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"pairs": 2.5}, {"pairs": "3"}, {"warmup": 1.0}, {"seed": 0.5}])
+def test_counts_are_integers(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(arguments))} = .* is no integer"):
+        compare(work(1), work(1), **arguments)
+    with pytest.raises(TypeError, match="g = 2 is not callable"):
+        compare(work(1), 2)  # type: ignore[arg-type]
 
 
 def test_a_missing_gpu_library_is_said() -> None:

@@ -4,6 +4,7 @@ The timings are simulated: a subject's time follows a drift that the next run of
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,9 @@ class Simulated:
     def output(self) -> str | None:
         return "same"
 
+    def release(self) -> None:
+        pass
+
 
 def verdicts(
     pairs: int, effect: float, noise: float, drift: float, memory: float = 0.0, busy: float = 0.0, runs: int = RUNS
@@ -82,6 +86,40 @@ def test_a_busy_machine_hides_neither_a_difference_nor_its_absence() -> None:
     machine = Machine(1, 400, 0.0, 0.01, busy=0.35)
     result = analyse(order(200, 1), np.array([machine.next() for _ in range(400)]))
     assert (result.unit, result.units) == ("quiet pair", 25)
+
+
+def disturbed(shape: str, pairs: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Timings without an effect: 1 % noise and a disturbance that both sides meet, at a phase that differs by run."""
+    rng = np.random.default_rng([2026, seed])
+    runs = 2 * pairs
+    step = np.arange(runs)
+    phase = 2 * math.pi * rng.random()
+    noise = rng.normal(0, 0.01, runs)
+    log = {
+        "slow sine": lambda: 0.05 * np.sin(2 * math.pi * step / runs + phase),
+        "sine of a quad": lambda: 0.05 * np.sin(2 * math.pi * step / 4 + phase),
+        "sine of two quads": lambda: 0.05 * np.sin(2 * math.pi * step / 8 + phase),
+        "odd sine": lambda: 0.05 * np.sin(2 * math.pi * step / 7.3 + phase),
+        "step": lambda: np.where(step >= rng.integers(runs), 0.2, 0.0),
+        "steps": lambda: np.cumsum(np.where(rng.random(runs) < 0.05, rng.normal(0, 0.05, runs), 0.0)),
+        "bursts": lambda: np.sum(
+            [np.where(abs(step - rng.integers(runs)) < rng.integers(1, 6), 1.0, 0.0) for _ in range(3)], axis=0
+        ),
+        "heavy tail": lambda: np.minimum(0.02 * rng.pareto(1.2, runs), 5.0),
+        "Cauchy": lambda: np.clip(0.01 * rng.standard_cauchy(runs), -1.0, 5.0),
+        "two clocks": lambda: 0.1 * (np.cumsum(rng.random(runs) < 0.3) % 2),
+        "random walk": lambda: np.cumsum(rng.normal(0, 0.01, runs)),
+    }[shape]()
+    return np.asarray(1e-3 * np.exp(log + noise))
+
+
+SHAPES = ["slow sine", "sine of a quad", "sine of two quads", "odd sine", "step", "steps", "bursts", "heavy tail"]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "Cauchy", "two clocks", "random walk"])
+def test_false_alarms_under_other_disturbances(shape: str) -> None:
+    found = [analyse(order(24, 7000 + seed), disturbed(shape, 24, seed)).verdict for seed in range(400)]
+    assert found.count("faster") + found.count("slower") <= 0.05 * 400
 
 
 def test_ten_percent_drift_hides_nothing() -> None:

@@ -114,6 +114,36 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, run_cli: Run)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
+def test_every_report_has_break_even_sensitivity_and_gates() -> None:
+    result = screen(EXAMPLES / "vortex.toml")
+    text = screen_section(result)
+    parsed(f"<div>{text}</div>")
+    for name, one in result.candidates.items():
+        part = text[text.index(f"<h3>{name}") :].partition("</table><h3>")[0]
+        assert [gate.name for gate in one.gates] == re.findall(r"<tr><td>([^<]*)</td><td>(?:pass|fail|unknown)<", part)
+        assert all(f"<td>{item}</td>" in part for item in one.evidence_owed)
+        assert "break-even handoff" in part
+        for moved in one.sensitivity:
+            assert f"<td>{moved.input}</td>" in part
+    # By hand: h = 237.089 − 237.089·(1 − 0.6353·f) at f = 0.30 and 0.42.
+    assert "<td>baseline</td><td>45.19</td><td>63.26</td>" in text
+
+
+def test_a_long_name_stays_left_of_its_bar() -> None:
+    result = screen(EXAMPLES / "vortex.toml")
+    name = "a candidate with a name of many words"
+    renamed = msgspec.structs.replace(result, candidates={name: result.candidates["VEA-A"]})
+    assert "a candidate wi…" in interval_chart(renamed)
+    assert f"<td>{name}</td>" in screen_section(renamed)
+
+
+def test_percentiles_carry_their_intervals() -> None:
+    text = comparison_section(compare(lambda: None, lambda: None, pairs=30, warmup=0))
+    (row,) = re.findall(r"<tr><td>p50</td>(.*?)</tr>", text)
+    assert re.findall(r"s, \[[^,]+, [^]]+\]", row)
+    assert "not enough samples: 30 of 59" in text
+
+
 def test_text_is_escaped() -> None:
     result = msgspec.structs.replace(screen(EXAMPLES / "vortex.toml"), title='<b>&"')
     section = screen_section(result)

@@ -1,4 +1,5 @@
-// Prints what the vendor's occupancy calculator says for each point on stdin; made tests/data/occupancy/points.csv.
+// Prints what the vendor's occupancy calculator says for each point on stdin; with the header of CUDA 13.5 it
+// made tests/data/occupancy/points.csv.
 //   g++ -w -I/usr/local/cuda/include occupancy_oracle.cpp -o oracle && ./oracle < points
 // In:  major minor shared_per_sm shared_per_cta max_threads_per_sm reserved registers threads shared barriers
 // Out: active_ctas limit_registers limit_shared limit_warps limit_ctas limit_barriers

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
@@ -152,8 +153,54 @@ def test_a_trace_of_another_shape_is_an_error() -> None:
         trace = attention(inputs)
         return Trace(trace.p[:-1], trace.output)
 
-    with pytest.raises(ValueError, match="the trace has shapes"):
+    with pytest.raises(ValueError, match="P of 0 tiles, the reference of 1"):
         check_equality(short)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("p", lambda p: [tile[:1] for tile in p]),
+        ("p", lambda p: [tile.astype(np.float32) for tile in p]),
+        ("p", lambda p: [tile.tolist() for tile in p]),
+        ("ro", lambda ro: ro.astype(np.float64)),
+        ("ro", lambda ro: ro[:1]),
+        ("normal", lambda normal: normal[:, :1]),
+        ("output", lambda output: output.astype(np.int64)),
+    ],
+)
+def test_values_of_another_shape_or_type_are_no_bytes(part: str, change: Any) -> None:
+    """NumPy would broadcast the one and compare the other by value; either could call different bytes equal."""
+
+    def changed(inputs: Inputs) -> Trace:
+        trace = attention(inputs)
+        return msgspec.structs.replace(trace, **{part: change(getattr(trace, part))})
+
+    with pytest.raises(ValueError, match=r"in the trace, .* in the reference"):
+        check_equality(changed)
+
+
+def test_equality_of_nothing_is_refused() -> None:
+    for arguments in ({"iterations": ()}, {"seeds": 0}, {"iterations": (0, 1)}):
+        with pytest.raises(ValueError, match="at least one of each"):
+            check_equality(attention, **arguments)
+
+
+def test_layout_in_memory_does_not_matter() -> None:
+    def transposed(inputs: Inputs) -> Trace:
+        trace = attention(inputs)
+        return msgspec.structs.replace(trace, output=np.asfortranarray(trace.output))
+
+    assert check_equality(transposed, iterations=(2,)).equal
+
+
+@pytest.mark.parametrize("keys", [1, 2, 63, 64, 65, 127, 129])
+def test_odd_lengths_and_one_row(keys: int) -> None:
+    inputs = make_inputs(-(-keys // TILE), "random", rows=1, keys=keys, depth=1)
+    ours, theirs = role_split(inputs), attention(inputs)
+    assert np.array_equal(ours.output, theirs.output)
+    # Masked columns hold no probability.
+    assert not theirs.p[-1][:, keys - (inputs.tiles - 1) * TILE :].any()
 
 
 def test_bad_arguments() -> None:
@@ -168,3 +215,42 @@ def test_bad_arguments() -> None:
         arguments = {name: getattr(inputs, name) for name in Inputs.__struct_fields__} | {field: value}
         with pytest.raises(ValueError, match=r"shapes|k_scale"):
             Inputs(**arguments)
+
+
+def with_field(**changes: Any) -> Inputs:
+    return Inputs(**{name: getattr(make_inputs(2, "random"), name) for name in Inputs.__struct_fields__} | changes)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -0.01])
+@pytest.mark.parametrize("field", ["q_scale", "k_scale", "v_scale"])
+def test_a_scale_that_is_no_positive_number(field: str, value: float) -> None:
+    """NaN would give P of NaN, which the cast to E4M3 turned into 448 without a word."""
+    scale = np.array(getattr(make_inputs(2, "random"), field))
+    scale[(-1,) * scale.ndim] = value
+    with pytest.raises(ValueError, match=f"{field} is not positive, finite float32"):
+        with_field(**{field: np.float32(scale) if scale.ndim == 0 else scale})
+
+
+def test_inputs_of_another_type_or_size() -> None:
+    inputs = make_inputs(2, "random")
+    for field, value, words in (
+        ("q", inputs.q.astype(np.int16), "q has dtype int16"),
+        ("k", inputs.k.astype(np.float32), "k has dtype float32"),
+        ("v", inputs.v.view(np.int8), "v has dtype int8"),
+        ("v", inputs.v | np.uint8(0x7F), "NaN code"),
+        ("q", inputs.q[:0], "shapes"),
+        ("k_scale", inputs.k_scale.astype(np.float64), "k_scale is not positive, finite float32"),
+        ("q_scale", np.ones(2, np.float32), "q_scale has shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            with_field(**{field: value})
+    with pytest.raises(ValueError, match="depth = 1024 is above 1023"):
+        make_inputs(1, "random", depth=1024)
+    assert attention(make_inputs(1, "random", depth=1023, rows=2)).output.shape == (2, 48)
+
+
+def test_what_is_no_probability_has_no_e4m3_code() -> None:
+    for value in (float("nan"), -1.0, float("-inf")):
+        with pytest.raises(ValueError, match="negative or NaN"):
+            to_e4m3(np.array([1.0, value], np.float32))
+    assert to_e4m3(np.array([np.inf, 0.0, -0.0, 2.0**-10, 2.0**-149], np.float32)).tolist() == [0x7E, 0, 0, 0, 0]

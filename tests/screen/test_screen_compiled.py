@@ -79,6 +79,24 @@ def test_the_architecture_of_a_listing(tmp_path: Path) -> None:
     assert found == [("sm_86", 4096), ("sm_90a", 4096)]
 
 
+def test_shared_memory_below_the_reserve_is_not_guessed(tmp_path: Path) -> None:
+    """On sm_90 SHARED holds 1,024 reserved bytes; taking them off 512 gave −512."""
+    file = tmp_path / "listing.txt"
+    file.write_text("arch = sm_90a\n Function f:\n  REG:8 STACK:0 SHARED:512 LOCAL:0 CONSTANT[0]:536\n")
+    (found,) = read_compiled(file)
+    assert found.shared_bytes is None
+    assert found.note == "SHARED:512 is less than the 1024 reserved bytes of sm_90a; not understood"
+
+
+@pytest.mark.parametrize("arch", ["75", "80", "86", "87", "88", "89", "90a", "100f", "103a", "110", "120a", "121"])
+def test_listings_of_every_architecture(arch: str, tmp_path: Path) -> None:
+    file = tmp_path / "listing.txt"
+    first = 0x160 if int(arch.rstrip("af")) < 90 else 0x210 if arch == "90a" else 0x380
+    file.write_text(f" Function f:\n  REG:8 STACK:0 SHARED:3072 LOCAL:0 CONSTANT[0]:{first + 8} TEXTURE:0\n")
+    (found,) = read_compiled(file, arch)
+    assert (found.arch, found.shared_bytes) == (f"sm_{arch}", 3072 if first == 0x160 else 2048)
+
+
 def test_a_mislabelled_listing_is_refused_or_not_believed(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="constant bank of sm_89 or before, not sm_90a"):
         read_compiled(DATA / "resusage_heavy_86.txt", "90a")
@@ -170,6 +188,15 @@ def test_a_truncated_listing_is_refused_or_a_prefix(name: str, tmp_path: Path) -
             "'used 3 barr' is not understood",
         ),
         (b"ptxas info    : Compiling entry function 'k' for 'sm_90a'\n" * 2, "no 'Used"),
+        (
+            b"ptxas info    : Function properties for k\n"
+            b"    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+            b"ptxas info    : Used 10 registers\n",
+            "without its kernel",
+        ),
+        (b"ptxas info    : Used " + b"9" * 5000 + b" registers\n", "more than 12 digits"),
+        (b" Function f:\n  REG:8 STACK:" + b"1" * 5000 + b" SHARED:0 LOCAL:0\n", "more than 12 digits"),
+        (b"ptxas fatal   : Unresolved extern function '_Z1gv'\n", "the compiler's error: Unresolved extern function"),
     ],
 )
 def test_what_is_no_listing(raw: bytes, words: str, tmp_path: Path, run_cli: Run) -> None:
@@ -224,6 +251,17 @@ def test_projected_and_compiled_are_reconciled(run_cli: Run) -> None:
     assert "registers" not in candidate["evidence_owed"]
     gates = {gate["name"]: gate["outcome"] for gate in candidate["gates"]}
     assert gates["local spills"] == "pass"
+
+
+def test_a_kernel_name_may_hold_colons(run_cli: Run, tmp_path: Path) -> None:
+    """The names of demangled listings do; the last colon split them."""
+    file = tmp_path / "a:b.log"
+    file.write_text((DATA / "ptxas_120a.log").read_text().replace("'_Z24qk_int_sv_f8", "'ns::f8"))
+    name = re.findall(r"entry function '(.+)' for", file.read_text())[0]
+    for place in (f"{file}:{name}", f"{file}:{name.removeprefix('ns:')}"):
+        done = run_cli("screen", NOTE, "--json", "--compiled", f"VEA-A={place}")
+        assert "kernels match" not in done.stderr
+        assert "No such file" not in done.stderr
 
 
 def test_evidence_of_another_architecture_does_not_count(run_cli: Run) -> None:

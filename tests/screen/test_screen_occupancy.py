@@ -6,7 +6,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gemmulate.screen import occupancy, register_ceiling
@@ -106,3 +108,24 @@ def test_shared_memory_beyond_the_opt_in_admits_no_cta() -> None:
     assert occupancy("9.0", threads=128, registers=32, shared=227 * 1024).ctas_per_sm == 1
     beyond = occupancy("9.0", threads=128, registers=32, shared=227 * 1024 + 1)
     assert (beyond.ctas_per_sm, beyond.limiter) == (0, "shared")
+
+
+@pytest.mark.parametrize("argument", ["threads", "registers", "shared", "barriers", "carveout"])
+def test_what_is_no_integer_is_refused(argument: str) -> None:
+    """320.5 threads gave 5.0 CTAs."""
+    good: dict[str, Any] = {"threads": 128, "registers": 32, "shared": 64, "barriers": 1, "carveout": 65536}
+    for value in (1.5, 320.0, "32", float("nan")):
+        with pytest.raises(TypeError, match=f"{argument} = .* is no integer"):
+            occupancy("9.0", **good | {argument: value})
+    assert occupancy("9.0", **good | {argument: np.int64(good[argument])}) == occupancy("9.0", **good)
+
+
+def test_too_much_shared_memory_is_said(run_cli: Run) -> None:
+    arguments = ("occupancy", "--arch", "12.0", "--threads", 320, "--registers", 32, "--shared")
+    assert "101,377 bytes per block exceed the 101,376" in run_cli(*arguments, 99 * 1024 + 1).stdout
+    assert "exceed" not in run_cli(*arguments, 99 * 1024).stdout
+
+
+def test_an_architecture_is_text() -> None:
+    with pytest.raises(TypeError, match=r"arch = 9\.0 is no text"):
+        occupancy(9.0, threads=128, registers=32)  # type: ignore[arg-type]

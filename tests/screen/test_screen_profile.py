@@ -163,6 +163,9 @@ def test_a_truncated_export_is_refused_or_a_prefix(name: str, tmp_path: Path) ->
         (b"hello\n", "no Nsight Compute CSV export"),
         ((DATA / "metric_names_by_chip.tsv").read_bytes(), "no Nsight Compute CSV export"),
         (b'"ID","Kernel Name"\n', "no column 'CC'"),
+        (b"ID, of the run\n", "no Nsight Compute CSV export"),
+        (b'"ID","Kernel Name","CC","x"\n"","","",""\n"0","k","9.0","1"\ndone\n', "the profiled program printed"),
+        (b'"ID","Kernel Name","CC","x"\n"","","",""\n0,k,9.0,1\n"ID","Kernel Name","CC","x"\n', "a second header"),
         (b'"ID","Kernel Name","CC","Metric Name"\n', "no column 'Block Size'"),
         (b'"ID","Kernel Name","CC","x"\n', "row of units"),
         (b'"ID","Kernel Name","CC","x"\n"0","k","9.0","1"\n', "row of units"),
@@ -201,6 +204,21 @@ def test_a_hundred_megabytes_in_bounded_memory(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
+def test_one_metric_repeated_without_end_in_bounded_memory(tmp_path: Path) -> None:
+    """All rows belong to one kernel: their number is bounded by nothing but the file."""
+    file = tmp_path / "repeats.csv"
+    with (DATA / "sm75_details_long.csv").open() as sample:
+        header = sample.readline()
+    head = '"0","1","p","h","k","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","S","dram__bytes.sum","byte"'
+    with file.open("w") as out:
+        out.write(header)
+        out.writelines(f'{head},"{number}.5",\n' for number in range(300_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (kernel,) = read_profile(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    assert values(kernel)["off_chip_bytes"] == 0.5
+
+
 def test_the_item_table_is_the_vendor_s() -> None:
     with (DATA / "metric_names_by_chip.tsv").open(newline="") as file:
         table = {row["metric_base"]: row for row in csv.DictReader(file, delimiter="\t")}
@@ -229,6 +247,87 @@ def test_off_chip_traffic_without_a_dram_unit(tmp_path: Path) -> None:
     notes = {one.item: one.note for one in kernel.evidence}
     assert notes["off_chip_bytes"] == "not on this chip, use lts__d_sectors_fill_sysmem.sum"
     assert notes["system_memory_sectors"] == "not collected; collect lts__d_sectors_fill_sysmem.sum"
+
+
+def test_what_a_chip_lacks_has_a_substitute(tmp_path: Path) -> None:
+    """Every "not on this chip" says what to use there."""
+    for capability, chip in CHIPS.items():
+        file = tmp_path / f"{chip}.csv"
+        file.write_text(f'"ID","Kernel Name","CC","x"\n"","","",""\n"0","k","{capability}","1"\n')
+        (kernel,) = read_profile(file)
+        missing = [one.note for one in kernel.evidence if "not on this chip" in one.note]
+        assert all(", use " in note for note in missing), missing
+        for note in missing:
+            assert exists(note.partition(", use ")[2].partition(".")[0], chip)
+
+
+def one_figure(tmp_path: Path, metric: str, unit: str, value: str, delimiter: str = ",") -> dict[str, Any]:
+    file = tmp_path / "one.csv"
+    rows = (("ID", "Kernel Name", "CC", metric), ("", "", "", unit), ("0", "k", "9.0", value))
+    file.write_text("".join(delimiter.join(f'"{cell}"' for cell in row) + "\n" for row in rows), encoding="utf-8")
+    (kernel,) = read_profile(file)
+    return {one.item: one for one in kernel.evidence}
+
+
+@pytest.mark.parametrize("value", ["1e400", "9" * 400, "0x10", "1;2", "5 %"])
+def test_a_figure_that_is_not_understood_is_named(value: str, tmp_path: Path, run_cli: Run) -> None:
+    """An overflow to infinity broke the JSON; the others read as if the profiler had given nothing."""
+    one = one_figure(tmp_path, "dram__bytes.sum", "byte", value)["off_chip_bytes"]
+    assert (one.value, one.note) == (None, f"{value[:40]!r} is not understood as a figure")
+    assert run_cli("profile", tmp_path / "one.csv", "--json").returncode == 0
+    for nothing in ("n/a", "", "nan", "-inf", "(!) n/a", "-"):
+        one = one_figure(tmp_path, "dram__bytes.sum", "byte", nothing)["off_chip_bytes"]
+        assert (one.value, one.note) == (None, "the profiler gave no value")
+
+
+@pytest.mark.parametrize(
+    ("item", "metric", "unit", "value"),
+    [
+        ("off_chip_rate", "dram__bytes.sum.per_second", "Gbyte/second", 1.5e9),
+        ("off_chip_rate", "dram__bytes.sum.per_second", "Tbyte/s", 1.5e12),
+        ("duration", "gpu__time_duration.sum", "second", 1.5),
+        ("duration", "gpu__time_duration.sum", "µs", 1.5e-6),
+        ("instructions", "smsp__inst_executed.sum", "Kinst", 1500.0),
+        ("l2_sectors", "lts__t_sectors.sum", "Msector", 1.5e6),
+    ],
+)
+def test_units_of_other_versions(item: str, metric: str, unit: str, value: float, tmp_path: Path) -> None:
+    one = one_figure(tmp_path, metric, unit, "1.5")[item]
+    assert one.value == pytest.approx(value)
+    assert one.unit == next(known.unit for known in ITEMS if known.name == item)
+
+
+def test_an_unknown_unit_is_said(tmp_path: Path) -> None:
+    one = one_figure(tmp_path, "dram__bytes.sum", "furlong", "1.5")["off_chip_bytes"]
+    assert (one.value, one.unit, one.note) == (1.5, "furlong", "unit 'furlong' is not known and not converted to byte")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_delimiters_of_spreadsheets(delimiter: str, tmp_path: Path) -> None:
+    assert one_figure(tmp_path, "dram__bytes.sum", "Kbyte", "1.5", delimiter)["off_chip_bytes"].value == 1500
+
+
+def test_a_kernel_s_name_cannot_steer_the_terminal(tmp_path: Path, run_cli: Run) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text('"ID","Kernel Name","CC","x"\n"","","",""\n"0","k\x1b[31m","9.0","1"\n')
+    log = tmp_path / "one.log"
+    log.write_text(
+        "ptxas info    : Compiling entry function 'k\x1b[31m' for 'sm_75'\n"
+        "ptxas info    : Function properties for k\x1b[31m\n"
+        "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 8 registers\n"
+    )
+    for command, source in (("profile", file), ("compiled", log)):
+        done = run_cli(command, source)
+        assert done.returncode == 0
+        assert "\x1b" not in done.stdout
+        assert r"k\x1b[31m" in done.stdout
+
+
+def test_a_share_above_one_derives_nothing(tmp_path: Path) -> None:
+    found = one_figure(tmp_path, "smsp__issue_active.avg.pct_of_peak_sustained_active", "%", "150")
+    assert found["issue_active"].value == 150
+    assert found["no_eligible"].value is None
 
 
 @pytest.mark.parametrize(

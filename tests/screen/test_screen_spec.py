@@ -169,3 +169,46 @@ def test_messages_reach_the_terminal_as_one_line(run_cli, tmp_path: Path) -> Non
         done = run_cli("screen", tmp_path / name)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.count("\n") == 1
+
+
+def printed(tmp_path: Path, old: str, new: str) -> list[str]:
+    file = tmp_path / "note.toml"
+    assert old in NOTE
+    file.write_text(NOTE.replace(old, new), encoding="utf-8")
+    known = "1.3×: printed as 218.70 s"
+    found = [one.text for one in screen(file).findings if one.kind == "printed_figure"]
+    return [text for text in found if text != known]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # T(f, h) gives 192.371 … 221.952 ms and 234.669 s: right to any number of digits, in any unit.
+        ("[192, 222]", "[192.4, 222.0]", []),
+        ("[192, 222]", "[192.37, 221.95]", []),
+        ("[192, 222]", "[192.3, 222.0]", ["VEA-A: main loop printed as 192.3 ms"]),
+        ("[192, 222]", "[192, 222.0]", []),
+        ("[192, 222]", "[191, 222]", ["VEA-A: main loop printed as 191 ms"]),
+        ('[192, 222], unit = "ms"', '[0.192, 0.222], unit = "s"', []),
+        ('[192, 222], unit = "ms"', '[0.192, 0.2221], unit = "s"', ["VEA-A: main loop printed as 0.2221 s"]),
+        ("value = 234.67", "value = 234.7", []),
+        ("value = 234.67", "value = 235", []),
+        ("value = 234.67", "value = 234.70", ["1.15×: printed as 234.70 s"]),
+        ("value = 234.67", "value = 2.3467e2", []),
+        ("value = 234.67", "value = 2.347e2", []),
+        ("value = 234.67", "value = 2.3470e2", ["1.15×: printed as 234.70 s"]),
+        ('value = 234.67, unit = "s"', 'value = 234669, unit = "ms"', []),
+        ('value = 234.67, unit = "s"', 'value = 234670, unit = "ms"', ["1.15×: printed as 234670 ms"]),
+    ],
+)
+def test_printed_figures_are_checked_to_the_digits_written(
+    old: str, new: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert printed(tmp_path, old, new) == expected
+
+
+@pytest.mark.parametrize("name", ['""', '" "', r'"a\u001b[2Jb"', r'"a\nb"'])
+def test_names_and_texts_cannot_steer_the_terminal(name: str, tmp_path: Path) -> None:
+    message = refuse(tmp_path, NOTE.replace("[candidates.VEA-A", f"[candidates.{name}"))
+    assert "is no name" in message
+    assert "control character" in refuse(tmp_path, NOTE.replace("the note's choice", r"\u001b[31m"))

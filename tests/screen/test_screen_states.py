@@ -63,9 +63,34 @@ def test_the_states_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", ["slower", "same"])
 def test_a_candidate_that_is_not_faster_is_rejected(verdict: str) -> None:
-    result = screen(KERNELS, measured={"avx512vnni": record(verdict, ratio=1.0)}).candidates["avx512vnni"]
+    ratio = 1.0 if verdict == "same" else 1.2
+    result = screen(KERNELS, measured={"avx512vnni": record(verdict, ratio=ratio)}).candidates["avx512vnni"]
     assert (result.verdict, result.state) == ("rejected", "rejected")
-    assert f"measured {verdict}: time ratio 1.0000" in result.reasons[0]
+    assert f"measured {verdict}: time ratio {ratio:.4f}" in result.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"verdict": "quicker"}, "Invalid enum value 'quicker'"),
+        ({"pairs": 1}, "contradicts 1 pairs"),
+        ({"ratio": None}, "contradicts 60 pairs with ratio None"),
+        ({"ratio_interval": None}, "interval None"),
+        ({"ratio_interval": [0.5, 1.1]}, "contradicts the interval"),
+        ({"ratio_interval": [0.9, 0.95]}, "contradicts ratio 0.8"),
+        ({"ratio": -0.8, "ratio_interval": [-0.9, -0.7]}, "contradicts ratio -0.8"),
+        ({"verdict": "slower"}, "'slower' contradicts the interval"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(
+    changes: dict[str, Any], words: str, tmp_path: Path, run_cli: Run
+) -> None:
+    """A verdict of one sample, or one that no comparison gives, advanced a candidate."""
+    file = tmp_path / "record.json"
+    file.write_text(json.dumps(msgspec.to_builtins(record(equal=True)) | changes))
+    done = run_cli("screen", KERNELS, "--measured", f"avx512vnni={file}")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert words in done.stderr
 
 
 def test_an_undecided_measurement_counts_for_nothing(tmp_path: Path) -> None:
@@ -76,7 +101,7 @@ def test_an_undecided_measurement_counts_for_nothing(tmp_path: Path) -> None:
     result = screen(both, measured={"avx512vnni": read_measured(file)}).candidates["avx512vnni"]
     assert (result.verdict, result.state) == ("undecided", "correct")
     assert "paired_runs" in result.evidence_owed
-    assert any("too_few_pairs, 1 pairs" in reason for reason in result.reasons)
+    assert any("too_few_pairs, 1 pair)" in reason for reason in result.reasons)
 
 
 def test_negative_evidence_rejects(tmp_path: Path) -> None:
@@ -97,8 +122,8 @@ def test_records_are_read_from_a_file_and_from_a_store(tmp_path: Path, run_cli: 
     first = compare(lambda: sum(range(100)), lambda: sum(range(20_000)), pairs=20, store=file)
     assert isinstance(first, Comparison)
     assert Settings().store is None
-    store.append(file, msgspec.structs.replace(first, verdict="faster", reason="interval_excludes_one"))
-    assert read_measured(file).verdict == "faster"
+    store.append(file, msgspec.structs.replace(first, verdict="undecided", reason="outputs_differ"))
+    assert read_measured(file).verdict == "undecided"
     pretty = tmp_path / "record.json"
     pretty.write_text(json.dumps(msgspec.to_builtins(first), indent=2))
     assert read_measured(pretty).verdict == first.verdict

@@ -137,13 +137,15 @@ def _verdicts(text: str) -> list[str]:
 
 
 def _store(path: Path | None) -> Path:
-    """The store asked for, or the one in the user's data folder; checked before the measurement, not after it."""
+    """The store asked for, or the one in the user's data folder."""
     if path is None:
         home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         path = Path(home) / "gemmulate" / "evidence.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    check_target(path)
     return path
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _print(result: "Comparison") -> None:
@@ -155,7 +157,8 @@ def _print(result: "Comparison") -> None:
         print(f"  time of B / time of A: {result.ratio:.4f} {ends} at {result.confidence:.0%} confidence")
     if result.sign_agreement is not None:
         print(
-            f"  {result.pairs} pairs, {result.units} {result.unit}s, {result.sign_agreement:.0%} point the same way; "
+            f"  {_count(result.pairs, 'pair')}, {_count(result.units, result.unit)} counted, "
+            f"{result.sign_agreement:.0%} point the same way; "
             f"drift over the run {result.drift:+.1%}; outliers kept: A {result.outliers['a']}, B {result.outliers['b']}"
         )
     if result.unit == "quiet pair":

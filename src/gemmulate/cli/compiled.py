@@ -42,6 +42,7 @@ def compiled(
 
     from gemmulate.screen.compiled import read_compiled
     from gemmulate.screen.nvcc import compile_and_read
+    from gemmulate.screen.text_file import plain
 
     if not files:
         raise ValueError("no file given; name a ptxas log, a cuobjdump listing or a .cu file")
@@ -62,7 +63,7 @@ def compiled(
         return 0
     shown = [
         (
-            one.function if len(one.function) <= 60 else one.function[:57] + "...",
+            plain(one.function if len(one.function) <= 60 else one.function[:57] + "..."),
             one.arch or "?",
             *("-" if value is None else str(value) for value in (one.registers, one.spill_store_bytes)),
             *("-" if value is None else str(value) for value in (one.spill_load_bytes, one.stack_bytes)),

@@ -46,6 +46,7 @@ def occupancy(
         Shared memory configured on the SM in bytes; all of it when not given.
     """
     from gemmulate.screen import occupancy as rules
+    from gemmulate.screen.architecture import architecture
 
     result = rules(arch, threads=threads, registers=registers, shared=shared, barriers=barriers, carveout=carveout)
     if as_json:
@@ -57,5 +58,8 @@ def occupancy(
     )
     print_table(("limit", "CTAs"), [(name, str(count)) for name, count in result.limits.items()])
     print(result.arithmetic)
+    most = architecture(arch).shared_per_cta
+    if result.shared > most:
+        print(f"shared: {result.shared:,} bytes per block exceed the {most:,} that one block can opt in to")
     print(f"largest register count that launches with {threads} threads: {result.max_registers}")
     return 0

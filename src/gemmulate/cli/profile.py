@@ -33,6 +33,7 @@ def profile(
     import msgspec
 
     from gemmulate.screen.profile import read_profile
+    from gemmulate.screen.text_file import plain
 
     if not files:
         raise ValueError("no file given; name an Nsight Compute CSV export or an .ncu-rep report")
@@ -46,11 +47,14 @@ def profile(
         print("]}")
         return 0
     for name, kernel in kernels:
-        print(f"{name}: kernel {kernel.id}, compute capability {kernel.compute_capability}, {kernel.kernel[:80]}")
+        print(
+            f"{name}: kernel {plain(kernel.id)}, compute capability {plain(kernel.compute_capability)}, "
+            f"{plain(kernel.kernel[:80])}"
+        )
         rows = [
             (
                 one.item,
-                "-" if one.value is None else f"{one.value:g} {one.unit}",
+                "-" if one.value is None else f"{one.value:g} {plain(one.unit)}".rstrip(),
                 one.metric if one.value is not None else one.note,
             )
             for one in kernel.evidence

@@ -79,10 +79,20 @@ def _compiled(entries: list[str]) -> dict[str, "CompiledFunction"]:
     found = {}
     for entry in entries:
         name, place = _split("--compiled", entry, "NAME=FILE or NAME=FILE:FUNCTION")
-        # A path may hold a colon of its own.
-        file, function = (place, "") if Path(place).exists() else tuple(place.rpartition(":")[::2])
-        found[name] = choose(read_compiled(file or place), function, place)
+        file, function = _file_and_function(place)
+        found[name] = choose(read_compiled(file), function, place)
     return found
+
+
+def _file_and_function(place: str) -> tuple[str, str]:
+    """FILE or FILE:FUNCTION. Both may hold colons (C++ names do): the longest part that is a file is the file."""
+    parts = place.split(":")
+    for length in range(len(parts), 0, -1):
+        file = ":".join(parts[:length])
+        if file and Path(file).exists():
+            return file, ":".join(parts[length:])
+    file, _, function = place.rpartition(":")
+    return (file, function) if file else (place, "")
 
 
 def _measured(entries: list[str]) -> dict[str, "Measured"]:

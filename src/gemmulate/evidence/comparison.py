@@ -76,7 +76,10 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a comparison is run: the arguments of `compare` of the same names. Raises ValueError out of range."""
+    """How a comparison is run: the arguments of `compare` of the same names.
+
+    Raises ValueError out of range, TypeError for a count that is no integer.
+    """
 
     pairs: int | None = None
     warmup: int = 3
@@ -88,6 +91,10 @@ class Settings(msgspec.Struct, frozen=True):
     store: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("pairs", "warmup", "seed"):
+            count = getattr(self, name)
+            if count is not None and not isinstance(count, (int, np.integer)):
+                raise TypeError(f"{name} = {count!r} is no integer; give a whole number")
         if self.pairs is not None and not 1 <= self.pairs <= MAX_PAIRS:
             raise ValueError(f"pairs = {self.pairs} is outside 1…{MAX_PAIRS}; 60 give p95, 300 give p99")
         if not 0 <= self.warmup <= 1000:
@@ -101,7 +108,12 @@ class Settings(msgspec.Struct, frozen=True):
 def run(
     a: Subject, b: Subject, settings: Settings, *, one_run_per_sample: bool = False, progress: Progress | None = None
 ) -> Comparison:
-    """Compare two subjects; the record is appended to `settings.store` when the run is complete."""
+    """Compare two subjects; the record is appended to `settings.store` when the run is complete.
+
+    The store is checked first, so that no measurement is lost to a name that cannot be written.
+    """
+    if settings.store is not None:
+        store.check(settings.store)
     seed = schedule.new_seed() if settings.seed is None else settings.seed
     rules = thresholds()
     collecting = gc.isenabled()
@@ -112,6 +124,7 @@ def run(
             for subject in (a, b):
                 subject.run(1)
                 seen[subject.name].add(subject.output())
+                subject.release()
         repeats = {"A": 1, "B": 1} if one_run_per_sample else _repeats(a, b)
         calibration = None
         if settings.calibrate:
@@ -161,6 +174,7 @@ def _single_run_s(subject: Subject) -> float:
     repeats = 1
     while (seconds := min(subject.run(repeats) for _ in range(5))) < MIN_SAMPLE_S and repeats < MAX_REPEATS:
         repeats *= 2
+    subject.release()
     return max(seconds, 1e-9) / repeats
 
 
@@ -187,6 +201,7 @@ def _take(
             # Fingerprints cost time and cache; the first quad and the last run show what there is to see.
             if len(times) <= 4 or len(times) >= 2 * limit - 4:
                 seen[subject.name].add(subject.output())
+            subject.release()
             if progress is not None:
                 progress(len(times), 2 * target)
             if settings.pairs is None and _used_up(start, times, rules):
@@ -230,7 +245,7 @@ def _record(
     if verdict in ("faster", "slower") and calibration is not None and calibration.verdict in ("faster", "slower"):
         verdict, reason = "undecided", "calibration_failed"
     if settings.same_output and equal is not True and reason != "below_floor":
-        verdict, reason = "undecided", "outputs_differ"
+        verdict, reason = "undecided", "outputs_unknown" if equal is None else "outputs_differ"
     return Comparison(
         verdict=verdict,
         reason=reason,

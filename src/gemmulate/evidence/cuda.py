@@ -1,24 +1,23 @@
 """CUDA callables, timed with events of torch or CuPy, optionally with the L2 cache flushed before each run.
 
-Not run on a GPU by this project's tests: they drive the same code with a simulated library.
+Not run on a GPU: no figure of this project comes from here. The tests drive the same code with a simulated library.
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, final
+from typing import Any, final
 
 from gemmulate.errors import EngineUnavailable
 from gemmulate.evidence.outputs import fingerprint
 from gemmulate.evidence.subjects import describe
-
-LIBRARIES: Final = ("torch", "cupy")
 
 
 @final
 class CudaFunction:
     """A callable that enqueues CUDA work on the current stream; the time between two events around it.
 
+    Not run on a GPU, only with a simulated library.
     flush_l2 overwrites a buffer of twice the L2 size before each call, outside the timed span. Raises
     EngineUnavailable when the library or a device is missing.
     """
@@ -44,6 +43,9 @@ class CudaFunction:
 
     def output(self) -> str | None:
         return fingerprint(self._result)
+
+    def release(self) -> None:
+        self._result = None
 
 
 @final

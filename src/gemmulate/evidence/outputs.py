@@ -4,6 +4,7 @@ Two results have the same fingerprint when type, shape and every byte agree; -0.
 """
 
 import hashlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def _feed(digest: "hashlib._Hash", value: Any) -> bool:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
-        digest.update(f"array {value.dtype.str} {value.shape} ".encode())
+        # The types of ml_dtypes all have the str of raw bytes; only their names differ.
+        digest.update(f"array {value.dtype.str} {value.dtype.name} {value.shape} ".encode())
         if value.dtype.hasobject:
             return all(_feed(digest, item) for item in value.ravel().tolist())
         digest.update(np.ascontiguousarray(value).tobytes())
@@ -50,5 +52,14 @@ def _feed(digest: "hashlib._Hash", value: Any) -> bool:
 def _on_host(value: Any) -> Any:
     library = type(value).__module__.partition(".")[0]
     if library == "torch":
-        return value.detach().cpu().numpy()
+        return _torch_array(value.detach().cpu())
     return value.get() if library == "cupy" else value
+
+
+def _torch_array(tensor: Any) -> Any:
+    try:
+        return tensor.numpy()
+    except TypeError:
+        # NumPy has no bfloat16 and no FP8: the bytes, with what they stand for.
+        raw = tensor.contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
+        return str(tensor.dtype), tuple(tensor.shape), raw

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmulate.evidence.comparison import Comparison, Progress, Settings, run
-from gemmulate.evidence.cuda import LIBRARIES, CudaFunction
-from gemmulate.evidence.subjects import Command, Function, Subject, code_function, namespace_of
+from gemmulate.evidence.cuda import CudaFunction
+from gemmulate.evidence.subjects import CUDA_LIBRARIES, Command, Function, Subject, code_function, namespace_of
 
 
 def compare(
@@ -28,29 +28,34 @@ def compare(
 
     pairs: how many A/B pairs (1…2000); None adds pairs until the interval is narrow enough. warmup: untimed calls of
     each. seed: of the order; drawn and recorded when None. timer: "wall"; "cpu" for the processor time of all threads;
-    "torch" or "cupy" for CUDA events, which alone know flush_l2. floor_s: seconds that no run can beat. same_output:
-    results that differ leave the verdict undecided. calibrate: compare f with itself first. store: JSON-lines file
-    that the record is appended to. progress: called with (runs done, runs planned).
+    "torch" or "cupy" for CUDA events, which alone know flush_l2 (not run on a GPU, only with a simulated library).
+    floor_s: seconds that no run can beat. same_output: results that differ, or that cannot be compared, leave the
+    verdict undecided. calibrate: compare f with itself first. store: JSON-lines file that the record is appended to.
+    progress: called with (runs done, runs planned).
 
     The intervals are exact for independent symmetric differences; the verdict is about this process on this machine.
-    Raises ValueError for arguments out of range, EngineUnavailable for a timer that cannot run here, and whatever f
-    and g raise. Source: Hodges and Lehmann (1963) for the interval, Wilcoxon (1945) for its confidence.
+    Raises ValueError for arguments out of range, TypeError for those of a wrong type, EngineUnavailable for a timer
+    that cannot run here, and whatever f and g raise. Source: Hodges and Lehmann (1963) for the interval,
+    Wilcoxon (1945) for its confidence.
 
     >>> compare(lambda: sum(range(1_000)), lambda: sum(range(100_000)), pairs=20, seed=1).verdict
     'slower'
     """
+    for name, side in (("f", f), ("g", g)):
+        if not callable(side):
+            raise TypeError(f"{name} = {side!r} is not callable; give a function without arguments")
     path = None if store is None else str(store)
     settings = Settings(pairs, warmup, seed, timer, floor_s, same_output, calibrate, path)
     a: Subject
     b: Subject
-    if timer in LIBRARIES:
+    if timer in CUDA_LIBRARIES:
         a = CudaFunction("A", f, library=timer, flush_l2=flush_l2)
         b = CudaFunction("B", g, library=timer, flush_l2=flush_l2)
     else:
         if flush_l2:
             raise ValueError("flush_l2 needs a CUDA timer; use timer='torch' or timer='cupy'")
         a, b = Function("A", f, timer), Function("B", g, timer)
-    return run(a, b, settings, one_run_per_sample=timer in LIBRARIES, progress=progress)
+    return run(a, b, settings, one_run_per_sample=timer in CUDA_LIBRARIES, progress=progress)
 
 
 def compare_commands(

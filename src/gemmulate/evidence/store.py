@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gemmulate.errors import FileError
+from gemmulate.io.atomic import check_target
 
 # A record of 1,000 pairs has about 50 kB; a line past this is no record.
 MAX_LINE_BYTES: Final = 16_000_000
@@ -16,6 +17,15 @@ MAX_LINE_BYTES: Final = 16_000_000
 
 class StoreError(FileError):
     """A store holds a line that is no record."""
+
+
+def check(path: str | Path) -> None:
+    """See that records can be appended to `path`; its folders are made, the file is not.
+
+    Raises FileError or OSError saying why not.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    check_target(path)
 
 
 def append(path: str | Path, record: Any) -> None:

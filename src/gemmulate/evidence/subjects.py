@@ -37,13 +37,30 @@ class Subject(Protocol):
         """Fingerprint of what the last run gave; None when it cannot be told."""
         ...
 
+    def release(self) -> None:
+        """Forget what the last run gave.
+
+        A result that one side holds while the other runs takes a block of memory away from it. Over ABBA and BAAB quads
+        A then returns to one block more often and B to another, and what the blocks differ by looks like a difference
+        of the sides.
+        """
+        ...
+
 
 # Wall time is what a user waits for; the processor time of all threads is steadier on a machine that others use too.
 CLOCKS: Final[dict[str, Callable[[], float]]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
+CUDA_LIBRARIES: Final = ("torch", "cupy")
+
+
 def clock(timer: str) -> Callable[[], float]:
     """The clock of a CPU timer; raises ValueError for another name."""
+    if timer in CUDA_LIBRARIES:
+        raise ValueError(
+            f"timer = {timer!r} is for CUDA callables; use 'wall' or 'cpu' here, or gm.evidence.compare(f, g, "
+            f"timer={timer!r}) from Python"
+        )
     if timer not in CLOCKS:
         raise ValueError(f"timer = {timer!r} is unknown; use 'wall', 'cpu', or for CUDA callables 'torch', 'cupy'")
     return CLOCKS[timer]
@@ -85,6 +102,9 @@ class Command:
 
     def output(self) -> str | None:
         return self._digest
+
+    def release(self) -> None:
+        self._digest = None
 
     def _once(self) -> float:
         used = _children_cpu()
@@ -161,6 +181,9 @@ class Function:
 
     def output(self) -> str | None:
         return fingerprint(self._result)
+
+    def release(self) -> None:
+        self._result = None
 
 
 def code_function(name: str, code: str, namespace: dict[str, Any], timer: str = "wall") -> Function:

@@ -25,6 +25,7 @@ REASONS = {
     "too_few_pairs": "too few pairs for an interval; run more",
     "below_floor": "a time lies below the floor, which is impossible; check what was timed",
     "outputs_differ": "the outputs of A and B differ",
+    "outputs_unknown": "equal outputs were asked for, and a side gave nothing that can be compared",
     "calibration_failed": "A against A came out different; the machine is not quiet enough",
     "signs_disagree": "the interval and the majority of the pairs point in different directions",
     "interval_too_wide": "the interval holds both a difference and none; run more pairs",

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmulate.evidence import Comparison
 from gemmulate.report import svg
-from gemmulate.screen import ScreenResult
+from gemmulate.screen import CandidateResult, ScreenResult
 
 _STYLE: Final = (
     "body{font:16px/1.5 sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
@@ -21,6 +21,8 @@ _STYLE: Final = (
     "svg{width:100%;height:auto;margin:1rem 0}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}}"
 )
+# Characters of 12 px that fit left of the bars.
+_LABEL: Final = 15
 _VERDICTS: Final = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -43,7 +45,9 @@ def interval_chart(result: ScreenResult) -> str:
     for index, (name, candidate) in enumerate(result.candidates.items()):
         y = top + row * index
         start, stop = (axis(end) for end in candidate.mainloop_ms)
-        parts += [svg.text(4, y + 20, name), svg.rect(start, y + 8, stop - start, 16, fill=svg.BLUE, opacity=0.3)]
+        # Longer names would run into the bars; the table below has them whole.
+        label = name if len(name) <= _LABEL else f"{name[: _LABEL - 1]}…"
+        parts += [svg.text(4, y + 20, label), svg.rect(start, y + 8, stop - start, 16, fill=svg.BLUE, opacity=0.3)]
         if candidate.feasible_mainloop_ms is not None:
             start, stop = (axis(end) for end in candidate.feasible_mainloop_ms)
             parts.append(svg.rect(start, y + 8, stop - start, 16, fill=svg.BLUE))
@@ -114,7 +118,7 @@ _UNITS: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def screen_section(result: ScreenResult) -> str:
-    """HTML of a whole screen: chart, verdicts with reasons, scenarios, findings."""
+    """HTML of a whole screen: chart, verdicts with reasons, scenarios, findings, and what each candidate rests on."""
     parts = [f"<h2>{escape(result.title)}</h2>", interval_chart(result)]
     rows = [
         (
@@ -133,7 +137,41 @@ def screen_section(result: ScreenResult) -> str:
         ]
         parts.append(table(("speed-up", "total, s", "reachable"), cases))
     parts.append(table(("finding", "arithmetic"), [(one.text, one.arithmetic) for one in result.findings]))
+    parts += [candidate_section(name, one) for name, one in result.candidates.items()]
     return "".join(parts)
+
+
+def candidate_section(name: str, candidate: CandidateResult) -> str:
+    """HTML of what one candidate rests on: gates, evidence owed, break-even handoff, sensitivity, compiled figures.
+
+    What a candidate has nothing of is left out.
+    """
+    tables = (
+        (("gate", "outcome", "arithmetic"), [(one.name, one.outcome, one.arithmetic) for one in candidate.gates]),
+        (("evidence owed", "how to come by it"), list(candidate.evidence_owed.items())),
+        (
+            ("break-even handoff against", "at the smallest share recovered, ms", "at the largest, ms"),
+            [(target, *(f"{end:.4g}" for end in ends)) for target, ends in candidate.breakeven_handoff_ms.items()],
+        ),
+        (
+            ("input", "from … to", "main loop, ms", "swing, ms"),
+            [
+                (
+                    one.input,
+                    f"{one.low:g} … {one.high:g} {'' if one.unit == '1' else one.unit}".rstrip(),
+                    f"{one.time_at_low_ms:.4g} … {one.time_at_high_ms:.4g}",
+                    f"{one.swing_ms:.3g}",
+                )
+                for one in candidate.sensitivity
+            ],
+        ),
+        (
+            ("item", "projected", "compiled", "holds"),
+            [(one.item, one.projected, one.compiled, _VERDICTS[one.holds]) for one in candidate.reconciled],
+        ),
+    )
+    shown = [table(header, rows) for header, rows in tables if rows]
+    return f"<h3>{escape(name)}: {escape(candidate.verdict)} ({escape(candidate.state)})</h3>{''.join(shown)}"
 
 
 def comparison_section(comparison: Comparison) -> str:
@@ -147,7 +185,10 @@ def comparison_section(comparison: Comparison) -> str:
         cells = [name]
         for side in "ab":
             one = comparison.percentiles[side][name]
-            cells.append(one.note if one.value is None else f"{one.value:.6g} s")
+            if one.value is None or one.interval is None:
+                cells.append(one.note)
+            else:
+                cells.append(f"{one.value:.4g} s, [{one.interval[0]:.4g}, {one.interval[1]:.4g}]")
         rows.append(cells)
     return "".join(
         (

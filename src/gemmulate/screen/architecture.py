@@ -1,7 +1,7 @@
 """Per-SM limits of NVIDIA architectures, as the occupancy rules need them.
 
-Source: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", and the comments of
-cuda_occupancy.h of the same release.
+Source: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", and cuda_occupancy.h of
+CUDA 13.5.
 """
 
 import re
@@ -51,7 +51,8 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         _arch("8.9", 48, 24, 100, 0),
         _arch("9.0", 64, 32, 228, 64, "sm_90a"),
         _arch("10.0", 64, 32, 228, 64, "sm_100a"),
-        _arch("10.3", 64, 32, 228, 64, "sm_103a"),
+        # The calculator of CUDA 13.0 to 13.2 gives 10.3 the 64 named barriers of 10.0; from 13.3 on it gives 32.
+        _arch("10.3", 64, 32, 228, 32, "sm_103a"),
         _arch("12.0", 48, 24, 100, 24, "sm_120a or sm_120f"),
         _arch("12.1", 48, 24, 100, 24, "sm_121a"),
     )
@@ -63,11 +64,13 @@ _NAME = re.compile(r"(?:sm_?|compute_?)?(\d{1,2})\.?(\d)[af]?")
 def architecture(name: str) -> Architecture:
     """The limits of `name`: "9.0", "90", "sm_90" or "sm_90a".
 
-    Raises ValueError for an architecture that the table lacks.
+    Raises ValueError for an architecture that the table lacks, TypeError for a number: 12.10 is 12.1.
 
     >>> architecture("sm_120a").max_warps
     48
     """
+    if not isinstance(name, str):
+        raise TypeError(f"arch = {name!r} is no text; give it as '9.0' or 'sm_90a'")
     match = _NAME.fullmatch(name.strip().lower())
     key = f"{match[1]}.{match[2]}" if match else ""
     if key not in ARCHITECTURES:

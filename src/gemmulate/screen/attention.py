@@ -18,20 +18,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmulate import formats
+
 F32 = NDArray[np.float32]
 
 TILE: Final = 64
+# |q·k| ≤ depth·2^14 < 2^24: float32 holds every sum exactly.
+MAX_DEPTH: Final = 1023
 LANES: Final = 4
 # log2(448), the largest E4M3 value, cut to three decimals as in the kernel: P fills the format's range.
 FP8_OFFSET: Final = np.float32(8.807)
 START: Final = np.float32(-5_000_000.0)
 LOG2_E: Final = np.float32(1.44269504088896340736)
 
-# The finite E4M3 values 0…448 in the order of their codes (OCP 8-bit floating point, revision 1.0: bias 7).
-_E4M3: Final = np.array(
-    [(m / 8) * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:127],
-    dtype=np.float32,
-)
+# The finite E4M3 values 0…448 in the order of their codes; the code behind them is NaN.
+_NAN: Final = 0x7F
+_E4M3: Final = np.array([formats.get("fp8_e4m3").decode(code) for code in range(_NAN)], dtype=np.float32)
 # A value halfway between two codes belongs to the even one.
 _MIDDLES: Final = (_E4M3[:-1] + _E4M3[1:]) / 2
 
@@ -39,8 +41,9 @@ _MIDDLES: Final = (_E4M3[:-1] + _E4M3[1:]) / 2
 class Inputs(msgspec.Struct, frozen=True):
     """One head: q int8 (queries, depth), k int8 (keys, depth), v E4M3 bytes (keys, width), and their scales.
 
-    q_scale is one float32, k_scale one per tile of 64 keys, v_scale one per column of v. keys is any positive number;
-    the last tile is masked.
+    q_scale is one float32, k_scale one per tile of 64 keys, v_scale one per column of v: positive and finite. keys is
+    any positive number, the last tile is masked; depth is 1…1023. Raises ValueError for other shapes, types and scales
+    and for NaN codes in v.
     """
 
     q: NDArray[np.int8]
@@ -51,12 +54,24 @@ class Inputs(msgspec.Struct, frozen=True):
     v_scale: F32
 
     def __post_init__(self) -> None:
-        keys = len(self.k)
-        shapes_fit = self.q.ndim == self.k.ndim == self.v.ndim == 2 and self.q.shape[1] == self.k.shape[1]
-        if not shapes_fit or not keys or len(self.v) != keys:
-            raise ValueError(f"shapes q {self.q.shape}, k {self.k.shape}, v {self.v.shape} do not fit; see Inputs")
-        if self.k_scale.shape != (-(-keys // TILE),) or self.v_scale.shape != (self.v.shape[1],):
-            raise ValueError(f"k_scale needs {-(-keys // TILE)} entries and v_scale {self.v.shape[1]}")
+        q, k, v = self.q, self.k, self.v
+        shapes_fit = q.ndim == k.ndim == v.ndim == 2 and q.shape[1] == k.shape[1] and len(k) == len(v)
+        if not shapes_fit or not q.size or not k.size or not v.size:
+            raise ValueError(f"shapes q {q.shape}, k {k.shape}, v {v.shape} do not fit; see Inputs")
+        if q.shape[1] > MAX_DEPTH:
+            raise ValueError(f"depth = {q.shape[1]} is above {MAX_DEPTH}, where float32 no longer holds every score")
+        for name, array, dtype in (("q", q, np.int8), ("k", k, np.int8), ("v", v, np.uint8)):
+            if array.dtype != dtype:
+                raise ValueError(f"{name} has dtype {array.dtype}; give {np.dtype(dtype)}")
+        if self.k_scale.shape != (-(-len(k) // TILE),) or self.v_scale.shape != (v.shape[1],):
+            raise ValueError(f"k_scale needs {-(-len(k) // TILE)} entries and v_scale {v.shape[1]}")
+        for name in ("q_scale", "k_scale", "v_scale"):
+            scale = np.asarray(getattr(self, name))
+            if scale.dtype != np.float32 or not (np.isfinite(scale) & (scale > 0)).all():
+                raise ValueError(f"{name} is not positive, finite float32; give such scales")
+        if np.ndim(self.q_scale):
+            raise ValueError(f"q_scale has shape {np.shape(self.q_scale)}; give one figure")
+        from_e4m3(v)
 
     @property
     def tiles(self) -> int:
@@ -105,7 +120,12 @@ BASELINE: Final = Order()
 
 
 def to_e4m3(values: F32) -> NDArray[np.uint8]:
-    """E4M3 bytes of non-negative float32 values: round to nearest even, saturate at 448."""
+    """E4M3 bytes of non-negative float32 values: round to nearest even, saturate at 448, infinity included.
+
+    Raises ValueError for a negative value and for NaN, which a probability never is.
+    """
+    if not (values >= 0).all():
+        raise ValueError("values are negative or NaN; a probability is neither")
     codes = np.searchsorted(_MIDDLES, values, side="left")
     tie = _MIDDLES[np.minimum(codes, len(_MIDDLES) - 1)] == values
     return np.asarray(codes + (tie & (codes % 2 == 1)), np.uint8)
@@ -114,7 +134,7 @@ def to_e4m3(values: F32) -> NDArray[np.uint8]:
 def from_e4m3(codes: NDArray[np.uint8]) -> F32:
     """float32 values of E4M3 bytes, exact; raises ValueError for the NaN codes 0x7f and 0xff."""
     magnitude = codes & 0x7F
-    if (magnitude == 0x7F).any():
+    if (magnitude == _NAN).any():
         raise ValueError("v holds the E4M3 NaN code 0x7f or 0xff; quantise finite values")
     return np.asarray(np.where(codes & 0x80, -_E4M3[magnitude], _E4M3[magnitude]), np.float32)
 
@@ -159,7 +179,6 @@ class Softmax:
         """Scores of a tile and the factor that the exponent still applies."""
         inputs = self.inputs
         keys = inputs.k[tile * TILE : (tile + 1) * TILE]
-        # |q·k| ≤ depth·2^14 < 2^24 up to a depth of 1023: float32 holds every sum exactly.
         products = inputs.q.astype(np.int32) @ keys.astype(np.int32).T
         padded = np.zeros((len(inputs.q), TILE), np.float32)
         padded[:, : len(keys)] = products

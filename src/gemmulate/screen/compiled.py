@@ -31,7 +31,12 @@ _FUNCTION = re.compile(r"\s*Function (.+):")
 _RESOURCES = re.compile(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)((?: \w+(?:\[\d+\])?:\d+)*)")
 _CONSTANT0 = re.compile(r"CONSTANT\[0\]:(\d+)")
 _ARCH = re.compile(r"arch = (sm_\w+)")
-_KNOWN: Final = frozenset({"75", "80", "86", "87", "89", "90", "100", "101", "103", "110", "120", "121"})
+_KNOWN: Final = frozenset(
+    {"70", "72", "75", "80", "86", "87", "88", "89", "90", "100", "101", "103", "110", "120", "121"}
+)
+# No count of registers or bytes has more digits; what has is damaged.
+_LONG_NUMBER = re.compile(r"\d{13}")
+_FAILED = re.compile(r"ptxas (?:fatal|error)\s*:\s*(.+)")
 _NAME_ARCH = re.compile(r"(?:^|[_.-])(?:sm_?)?(\d{2,3}[af]?)(?=[_.-]|$)")
 
 
@@ -89,12 +94,20 @@ class _Reader:
         self.named = ""  # cuobjdump: the function whose resources are still to come
         self.last_was_evidence = False
         self.stacks: dict[str, tuple[int, int, int]] = {}
+        self.failure = ""  # what the compiler refused
 
     def error(self, text: str, number: int | None = None) -> EvidenceError:
         return EvidenceError(f"{self.path}{'' if number is None else f':{number}'}: {text}")
 
     def take(self, number: int, line: str) -> None:
+        if not line or line.isspace():
+            self.last_was_evidence = False
+            return
         self.last_was_evidence = True
+        if _LONG_NUMBER.search(line) and (_USED.search(line) or _STACK.search(line) or _RESOURCES.fullmatch(line)):
+            raise self.error(
+                "a figure of more than 12 digits counts no registers or bytes; the file is damaged", number
+            )
         if match := _ENTRY.search(line):
             self._close_entry()
             self.entry, self.stacks = match[1], {}
@@ -103,7 +116,9 @@ class _Reader:
             self.properties = match[1].strip()
         elif self.properties and (match := _STACK.search(line)):
             self._stack(match)
-        elif self.entry and (match := _USED.search(line)):
+        elif match := _USED.search(line):
+            if not self.entry:
+                raise self.error("a 'Used … registers' line without its kernel; the log is filtered or damaged", number)
             self._used(number, match)
         elif match := _FUNCTION.fullmatch(line):
             if self.named:
@@ -113,12 +128,16 @@ class _Reader:
             self._resources(number, line)
         elif match := _ARCH.fullmatch(line.strip()):
             self._state_arch(match[1], number)
+        elif match := _FAILED.search(line):
+            self.failure = self.failure or match[1].strip()
         else:
             self.last_was_evidence = "ptxas info" in line and "ompil" not in line
         if len(self.functions) > MAX_FUNCTIONS:
             raise self.error(f"more than {MAX_FUNCTIONS:,} functions; split the file", number)
 
     def finish(self, cut: bool) -> None:
+        if self.failure:
+            raise self.error(f"holds the compiler's error: {self.failure[:300]}")
         self._close_entry()
         if self.properties or self.named:
             raise self.error(f"ends within function {self.properties or self.named!r}; the file is cut short")
@@ -185,6 +204,9 @@ class _Reader:
             if not arch:
                 static = None
                 note = f"SHARED:{shared} may include {_RESERVED} reserved bytes (sm_90 and later); give --arch"
+            elif _at_least_sm90(arch) and shared < _RESERVED:
+                static = None
+                note = f"SHARED:{shared} is less than the {_RESERVED} reserved bytes of {arch}; not understood"
             elif _at_least_sm90(arch):
                 static = shared - _RESERVED
         self.functions.append(

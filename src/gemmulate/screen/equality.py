@@ -87,8 +87,11 @@ def check_equality(
     """Compare a kernel with the reference byte by byte on every iteration count, score pattern and seed.
 
     candidate maps Inputs to a Trace. Exact: bytes, no tolerance. Raises what the candidate raises, and ValueError when
-    its trace has other shapes.
+    there is nothing to compare or the trace has other shapes or types; a kernel with other tiles has to show P in tiles
+    of 64 keys.
     """
+    if not iterations or min(iterations) < 1 or seeds < 1:
+        raise ValueError(f"iterations = {tuple(iterations)}, seeds = {seeds}: give at least one of each, from 1 on")
     compared = 0
     for count in iterations:
         for pattern in PATTERNS:
@@ -103,18 +106,25 @@ def check_equality(
 
 
 def _first_difference(expected: Trace, found: Trace, iterations: int, pattern: str) -> Difference | None:
-    shapes = [[tile.shape for tile in trace.p] + [trace.output.shape] for trace in (expected, found)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(f"the trace has shapes {shapes[1][:3]}…, the reference {shapes[0][:3]}…")
+    if len(expected.p) != len(found.p):
+        raise ValueError(f"the trace has P of {len(found.p)} tiles, the reference of {len(expected.p)} of {TILE} keys")
     steps: list[tuple[str, int | None, NDArray[Any], NDArray[Any]]] = [
         ("P", tile, a, b) for tile, (a, b) in enumerate(zip(expected.p, found.p, strict=True))
     ]
     if expected.ro is not None and found.ro is not None:
-        steps.append(("RO", None, expected.ro.view(np.uint32), found.ro.view(np.uint32)))
+        steps.append(("RO", None, expected.ro, found.ro))
     if expected.normal is not None and found.normal is not None:
-        steps.append(("normalised output", None, expected.normal.view(np.uint32), found.normal.view(np.uint32)))
+        steps.append(("normalised output", None, expected.normal, found.normal))
     steps.append(("output", None, expected.output, found.output))
+    # Another shape would be broadcast and another type compared by value: neither is equality of bytes.
     for where, number, a, b in steps:
+        if not isinstance(b, np.ndarray) or a.shape != b.shape or a.dtype != b.dtype:
+            place = where if number is None else f"{where} of tile {number}"
+            shown = f"{b.dtype} {b.shape}" if isinstance(b, np.ndarray) else type(b).__name__
+            raise ValueError(f"{place} is {shown} in the trace, {a.dtype} {a.shape} in the reference")
+    for where, number, a, b in steps:
+        bits = np.dtype(f"u{a.itemsize}")
+        a, b = np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)
         places = np.argwhere(a != b)
         if len(places):
             row, column = (int(index) for index in places[0])

@@ -1,14 +1,16 @@
 """What a screen finds wrong in a note, each with its arithmetic."""
 
-from decimal import Decimal
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gemmulate.quantity import Quantity, Status
 from gemmulate.screen.gates import dead_register_gate
 from gemmulate.screen.latency import CLOSE, claimed_low_ms, floors_ms, recoverable_share
 from gemmulate.screen.scenarios import Ceiling, Scenario
 from gemmulate.screen.spec import Spec
+from gemmulate.screen.toml_source import Figure
 
 if TYPE_CHECKING:
     from gemmulate.screen.screening import CandidateResult
@@ -140,7 +142,7 @@ def _spill_gates(spec: Spec) -> list[Finding]:
 
 
 def _printed(spec: Spec, results: dict[str, "CandidateResult"], scenarios: list[Scenario]) -> list[Finding]:
-    """Figures of the note that its own formula does not give, to the digits that it prints."""
+    """Figures of the note that its own formula does not give, to the digits and in the unit that it prints."""
     found = []
     for name, result in results.items():
         candidate = spec.candidates[name]
@@ -148,17 +150,22 @@ def _printed(spec: Spec, results: dict[str, "CandidateResult"], scenarios: list[
             ("main loop", candidate.printed_mainloop, result.mainloop_ms),
             ("complete", candidate.printed_complete, result.complete_ms),
         ):
-            if printed is None:
-                continue
-            for end, value in zip(printed.to("ms"), computed, strict=True):
-                if round(value) != end:
-                    text = f"{name}: {label} printed as {end:g} ms"
-                    found.append(Finding("printed_figure", name, text, f"recomputed {value:.3f} ms"))
-    for scenario in scenarios:
-        if scenario.printed_s is None:
-            continue
-        digits = -int(Decimal(str(scenario.printed_s)).as_tuple().exponent)
-        if round(scenario.sampling_s, max(digits, 2)) != scenario.printed_s:
-            text = f"{scenario.speedup:g}×: printed as {scenario.printed_s:.2f} s"
-            found.append(Finding("printed_figure", "scenarios", text, f"recomputed {scenario.sampling_s:.4f} s"))
+            for words, arithmetic in _misprints(printed, Quantity(computed, "ms", Status.PROJECTED, "")):
+                found.append(Finding("printed_figure", name, f"{name}: {label} printed as {words}", arithmetic))
+    cases = spec.scenarios.cases if spec.scenarios is not None else []
+    for scenario, case in zip(scenarios, cases, strict=True):
+        for words, arithmetic in _misprints(case.printed, Quantity(scenario.sampling_s, "s", Status.PROJECTED, "")):
+            text = f"{scenario.speedup:g}×: printed as {words}"
+            found.append(Finding("printed_figure", "scenarios", text, arithmetic))
     return found
+
+
+def _misprints(printed: Quantity | None, computed: Quantity) -> Iterator[tuple[str, str]]:
+    """(as printed, as recomputed) of the ends that are further apart than rounding, either way of a half, explains."""
+    if printed is None:
+        return
+    # A single number is printed once; where the formula gives an interval it stands for both ends.
+    for end, value in dict.fromkeys(zip(printed.ends, computed.to(printed.unit), strict=True)):
+        decimals = end.decimals if isinstance(end, Figure) else 0
+        if abs(value - end) > 0.5 * 10.0**-decimals * (1 + 1e-9):
+            yield f"{end:.{decimals}f} {printed.unit}", f"recomputed {value:.{decimals + 2}f} {printed.unit}"

@@ -118,7 +118,7 @@ def lower_bounds_ms(candidate: Candidate, baseline: Baseline) -> dict[str, float
 
 def claimed_low_ms(candidate: Candidate, mainloop: Interval) -> float:
     """The lower end that the note claims: the printed figure where there is one."""
-    return mainloop[0] if candidate.printed_mainloop is None else candidate.printed_mainloop.to("ms")[0]
+    return mainloop[0] if candidate.printed_mainloop is None else float(candidate.printed_mainloop.to("ms")[0])
 
 
 def _from_recovery(candidate: Candidate, baseline: Baseline) -> tuple[float, float, dict[str, float], Interval]:

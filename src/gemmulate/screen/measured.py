@@ -4,8 +4,9 @@ Read as `gemmulate compare --json` writes it, or the last record of an evidence 
 as one of a single sample always is, settles nothing.
 """
 
+import math
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,9 +28,12 @@ class MeasuredOutputs(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
-    """The parts of a comparison that a screen uses; ratio = time of the candidate / time of the baseline."""
+    """The parts of a comparison that a screen uses; ratio = time of the candidate / time of the baseline.
 
-    verdict: str
+    Raises ValueError when the figures contradict the verdict: a screen advances nothing on such a record.
+    """
+
+    verdict: Literal["faster", "slower", "same", "undecided"]
     reason: str
     pairs: int
     ratio: float | None
@@ -37,13 +41,31 @@ class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
     percentiles: dict[str, dict[str, MeasuredPercentile]]
     outputs: MeasuredOutputs
 
+    def __post_init__(self) -> None:
+        problem = self._contradiction()
+        if problem:
+            raise ValueError(f"verdict {self.verdict!r} contradicts {problem}; the record was not made by compare")
+
+    def _contradiction(self) -> str:
+        if self.verdict == "undecided":
+            return ""
+        if self.pairs < 2 or self.ratio is None or self.ratio_interval is None:
+            return f"{self.pairs} pairs with ratio {self.ratio} and interval {self.ratio_interval}"
+        low, high = self.ratio_interval
+        if not 0 < low <= self.ratio <= high < math.inf:
+            return f"ratio {self.ratio} with interval [{low}, {high}]"
+        if (self.verdict == "faster" and high >= 1) or (self.verdict == "slower" and low <= 1):
+            return f"the interval [{low}, {high}]"
+        return ""
+
     @property
     def text(self) -> str:
         """The verdict with its figures."""
+        pairs = f"{self.pairs} pair{'' if self.pairs == 1 else 's'}"
         if self.ratio is None or self.ratio_interval is None:
-            return f"{self.verdict} ({self.reason}, {self.pairs} pairs)"
+            return f"{self.verdict} ({self.reason}, {pairs})"
         low, high = self.ratio_interval
-        return f"{self.verdict}: time ratio {self.ratio:.4f} [{low:.4f}, {high:.4f}] over {self.pairs} pairs"
+        return f"{self.verdict}: time ratio {self.ratio:.4f} [{low:.4f}, {high:.4f}] over {pairs}"
 
     @property
     def held(self) -> set[str]:

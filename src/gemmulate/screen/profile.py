@@ -5,6 +5,7 @@ thousands separators, n/a), the wide raw page with a row of units; UTF-16 with a
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -14,14 +15,17 @@ from typing import Any, Final
 import msgspec
 
 from gemmulate.errors import EngineUnavailable
-from gemmulate.screen.figures import MixedStyles, base_unit, decimal_mark, parse_number
+from gemmulate.screen.figures import MixedStyles, base_unit, decimal_mark, parse_number, says_nothing
 from gemmulate.screen.profile_items import CHIPS, ITEMS, Item, exists, metric_on, substitute
 from gemmulate.screen.text_file import EvidenceError, read_lines
 
 MAX_KERNELS: Final = 100_000
+_MAX_REPEATS: Final = 16
 _REPORT_MAGIC: Final = b"NVR\0"
 _LONG: Final = ("ID", "Kernel Name", "Block Size", "Grid Size", "CC", "Section Name", "Metric Name", "Metric Unit")
 _WIDE: Final = ("ID", "Kernel Name", "CC")
+# A spreadsheet saves semicolons or tabs where the profiler wrote commas.
+_HEADER = re.compile(r'\s*(?:"ID"|ID)([,;\t])(?=.*Kernel Name)')
 _WANTED: Final = {base + suffix for item in ITEMS for base in item.bases for suffix in item.suffixes}
 _DETAILS: Final = {(section, name) for item in ITEMS for section, name, _ in item.details}
 
@@ -111,7 +115,10 @@ class _Csv:
                 open_kernel, figures = identity, {}
             if key[1] in _WANTED or key in _DETAILS:
                 name = ("", key[1]) if key[1] in _WANTED else key
-                figures.setdefault(name, []).append((unit, text))
+                found = figures.setdefault(name, [])
+                # The rows of one name differ in unit or section; more of them are repeats that would fill the memory.
+                if len(found) < _MAX_REPEATS:
+                    found.append((unit, text))
         if open_kernel is not None:
             yield open_kernel, figures
 
@@ -119,6 +126,7 @@ class _Csv:
         """(kernel, (section, name), unit, text) of every figure."""
         rows = self._rows()
         header = next(rows)
+        rows = self._one_header(rows, header)
         self.wide = "Metric Name" not in header
         missing = [name for name in (_WIDE if self.wide else _LONG) if name not in header]
         if missing:
@@ -134,9 +142,7 @@ class _Csv:
         for row in rows:
             # Rows end after the value; only rule rows carry the rule's columns.
             if len(row) <= value or len(row) > len(header):
-                raise EvidenceError(
-                    f"{self.path}: a row of {len(row)} columns under {len(header)}; the file is cut short"
-                )
+                raise self._bad_row(row, header)
             name = row[name_at]
             if name:
                 yield self._identity(row, column), (row[section_at], name), row[unit_at], row[value]
@@ -150,12 +156,22 @@ class _Csv:
         first = column["CC"] + 1
         for row in rows:
             if len(row) != len(header):
-                raise EvidenceError(
-                    f"{self.path}: a row of {len(row)} columns under {len(header)}; the file is cut short"
-                )
+                raise self._bad_row(row, header)
             identity = self._identity(row, column)
             for index in range(first, len(row)):
                 yield identity, ("", header[index]), units[index], row[index]
+
+    def _one_header(self, rows: Iterator[list[str]], header: list[str]) -> Iterator[list[str]]:
+        for row in rows:
+            if row == header:
+                raise EvidenceError(f"{self.path}: a second header; give one export per file")
+            yield row
+
+    def _bad_row(self, row: list[str], header: list[str]) -> EvidenceError:
+        return EvidenceError(
+            f"{self.path}: a row of {len(row)} columns under {len(header)}, {row[0][:40]!r}; the file is cut short, or "
+            "the profiled program printed into it"
+        )
 
     def _identity(self, row: list[str], column: dict[str, int]) -> Identity:
         """The kernel of a row; the rows of a kernel are adjacent, so the last one is kept."""
@@ -169,8 +185,7 @@ class _Csv:
     def _rows(self) -> Iterator[list[str]]:
         """CSV rows from the header on; what the profiler and the program print before it is skipped."""
         lines = read_lines(self.path)
-        first = self._header(lines)
-        delimiter = ";" if first.lstrip().startswith(('"ID";', "ID;")) else ","
+        first, delimiter = self._header(lines)
         rows = csv.reader(_chain(first, self._body(lines)), delimiter=delimiter, strict=True)
         try:
             for row in rows:
@@ -179,16 +194,19 @@ class _Csv:
         except csv.Error as error:
             raise EvidenceError(f"{self.path}: damaged or cut short near line {rows.line_num}: {error}") from None
 
-    def _header(self, lines: Iterator[str]) -> str:
+    def _header(self, lines: Iterator[str]) -> tuple[str, str]:
+        """The header line and its delimiter."""
         error = ""
         for line in lines:
-            if line.lstrip().startswith(('"ID",', "ID,", '"ID";', "ID;")):
-                return line
+            if match := _HEADER.match(line):
+                return line, match[1]
             if line.startswith("==ERROR==") and not error:
                 error = line.removeprefix("==ERROR==").strip()
         if error:
             raise EvidenceError(f"{self.path}: holds only the profiler's error: {error}")
-        raise EvidenceError(f'{self.path}: no header that starts with "ID"; this is no Nsight Compute CSV export')
+        raise EvidenceError(
+            f'{self.path}: no header that starts with "ID" and has "Kernel Name"; this is no Nsight Compute CSV export'
+        )
 
     def _body(self, lines: Iterator[str]) -> Iterator[str]:
         last = "\n"
@@ -213,7 +231,7 @@ def _kernel(identity: Identity, figures: Figures, mark: str) -> ProfiledKernel:
     evidence = [_item(item, figures, mark, chip) for item in ITEMS]
     found = {one.item: one for one in evidence}
     issue, idle = found["issue_active"], found["no_eligible"]
-    if idle.value is None and issue.value is not None:
+    if idle.value is None and issue.value is not None and 0 <= issue.value <= 100:
         derived = Evidence("no_eligible", 100 - issue.value, "%", f"100 − {issue.metric}")
         evidence[evidence.index(idle)] = derived
     return ProfiledKernel(identity.id, identity.kernel, identity.compute_capability, chip, evidence)
@@ -221,20 +239,27 @@ def _kernel(identity: Identity, figures: Figures, mark: str) -> ProfiledKernel:
 
 def _item(item: Item, figures: Figures, mark: str, chip: str) -> Evidence:
     refused = ""
+    odd: Evidence | None = None
+    for metric, unit, text in _candidates(item, figures):
+        found = _figure(item, metric, unit, text, mark)
+        if found is not None:
+            return found
+        refused = refused or metric
+        if odd is None and not says_nothing(text):
+            odd = Evidence(item.name, None, item.unit, metric, f"{text.strip()[:40]!r} is not understood as a figure")
+    return odd or _absent(item, chip, refused)
+
+
+def _candidates(item: Item, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    """(metric, unit, text) of every figure that may give the item, best first."""
     for suffix in item.suffixes:
         for base in item.bases:
             for unit, text in figures.get(("", base + suffix), ()):
-                found = _figure(item, base + suffix, unit, text, mark)
-                if found is not None:
-                    return found
-                refused = refused or base + suffix
+                yield base + suffix, unit, text
     for section, name, wanted in item.details:
         for unit, text in figures.get((section, name), ()):
             if base_unit(unit)[0] == wanted:
-                found = _figure(item, f"{section} / {name}", unit, text, mark)
-                if found is not None:
-                    return found
-    return _absent(item, chip, refused)
+                yield f"{section} / {name}", unit, text
 
 
 def _figure(item: Item, metric: str, unit: str, text: str, mark: str) -> Evidence | None:
@@ -244,7 +269,10 @@ def _figure(item: Item, metric: str, unit: str, text: str, mark: str) -> Evidenc
     base, factor = base_unit(unit)
     # Dividing by the inverse keeps decimal figures decimal.
     scaled = value * factor if factor >= 1 else value / round(1 / factor)
-    return Evidence(item.name, scaled, base or item.unit, metric, PROFILER_TIME if item.name == "duration" else "")
+    note = PROFILER_TIME if item.name == "duration" else ""
+    if base and item.unit and base != item.unit:
+        note = f"unit {unit!r} is not known and not converted to {item.unit}"
+    return Evidence(item.name, scaled, base or item.unit, metric, note)
 
 
 @cache

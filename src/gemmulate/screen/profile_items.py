@@ -28,6 +28,7 @@ ONLY_ON: Final[dict[str, frozenset[str]]] = {
     "sm__pipe_tensor_subpipe_imma_cycles_active": _BLACKWELL,
     "sm__pipe_tensor_subpipe_hmma_cycles_active": _BLACKWELL,
     "sm__inst_executed_pipe_fp16": frozenset({"GA100"}),
+    "sm__inst_executed_pipe_fma_type_fp16": (_UP_TO_HOPPER | _BLACKWELL) - {"GA100"},
     "sm__inst_executed_pipe_fmaheavy": (_UP_TO_HOPPER | _BLACKWELL) - {"GA100"},
     "dram__bytes": (_UP_TO_HOPPER | _BLACKWELL) - {"GB20B"},
     "lts__d_sectors_fill_sysmem": _UP_TO_HOPPER | {"GB20B"},
@@ -73,9 +74,9 @@ def _limit(resource: str, metric: str, detail: str) -> Item:
     )
 
 
-def _pipe(pipe: str) -> Item:
-    base = f"sm__inst_executed_pipe_{pipe}"
-    return Item(f"instruction_mix_{pipe}", f"issue share of the {pipe} pipe", "%", (base,), _SHARE)
+def _pipe(pipe: str, *also: str) -> Item:
+    bases = tuple(f"sm__inst_executed_pipe_{name}" for name in (pipe, *also))
+    return Item(f"instruction_mix_{pipe}", f"issue share of the {pipe} pipe", "%", bases, _SHARE)
 
 
 ITEMS: Final[tuple[Item, ...]] = (
@@ -119,7 +120,10 @@ ITEMS: Final[tuple[Item, ...]] = (
          ("sm__pipe_tensor_op_hmma_cycles_active", "sm__pipe_tensor_subpipe_hmma_cycles_active"), _SHARE),
     Item("instructions", "executed warp instructions", "inst", ("smsp__inst_executed", "inst_executed"), ("", ".sum"),
          (("Instruction Statistics", "Executed Instructions", "inst"),)),
-    *(_pipe(pipe) for pipe in ("tensor", "alu", "fma", "fmaheavy", "fp16", "xu", "lsu", "uniform")),
+    *(_pipe(pipe) for pipe in ("tensor", "alu", "fma", "fmaheavy")),
+    # Chips without an FP16 pipe issue FP16 to the FMA pipe.
+    _pipe("fp16", "fma_type_fp16"),
+    *(_pipe(pipe) for pipe in ("xu", "lsu", "uniform")),
     Item("shared_loads", "shared load instructions", "inst", ("smsp__inst_executed_op_shared_ld",), _SUM),
     Item("shared_stores", "shared store instructions", "inst", ("smsp__inst_executed_op_shared_st",), _SUM),
     Item("shared_conflicts", "shared memory bank conflicts", "",
@@ -143,8 +147,13 @@ ITEMS: Final[tuple[Item, ...]] = (
          ("smsp__average_warps_issue_stalled_membar_per_issue_active",), _RATIO),
 )  # fmt: skip
 
-# Off-chip traffic of a chip without a DRAM unit is seen as system memory.
-INSTEAD: Final[dict[str, str]] = {"off_chip_bytes": "system_memory_sectors", "off_chip_rate": "system_memory_sectors"}
+# Off-chip traffic of a chip without a DRAM unit is seen as system memory, that of the others at the DRAM unit.
+INSTEAD: Final[dict[str, str]] = {
+    "off_chip_bytes": "system_memory_sectors",
+    "off_chip_rate": "system_memory_sectors",
+    "system_memory_sectors": "off_chip_bytes",
+    "instruction_mix_fmaheavy": "instruction_mix_fma",
+}
 
 
 def exists(base: str, chip: str) -> bool:

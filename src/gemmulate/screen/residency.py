@@ -4,6 +4,7 @@ Registers belong to the four sub-partitions of an SM. At launch the hardware che
 rounded up to four against the whole file, so ten warps pay for twelve.
 """
 
+import operator
 from typing import Final
 
 import msgspec
@@ -57,8 +58,9 @@ def occupancy(
 
     threads per block (1…1024), registers per thread (1…255), shared: static + dynamic bytes per block without the
     system's reserve, barriers: named barriers per block (0…16), carveout: bytes of shared memory configured on the
-    SM (default: all of it). Exact integer rules, no hardware needed. Raises ValueError outside these ranges. Source:
-    CUDA C++ Programming Guide 13.0 and cuda_occupancy.h 13.0. Says nothing about clusters.
+    SM (default: all of it). Exact integer rules, no hardware needed. Raises ValueError outside these ranges and
+    TypeError for what is no integer. Source:
+    CUDA C++ Programming Guide 13.0 and cuda_occupancy.h 13.5. Says nothing about clusters.
 
     >>> occupancy("9.0", threads=320, registers=176).ctas_per_sm
     0
@@ -66,6 +68,9 @@ def occupancy(
     168
     """
     sm = architecture(arch)
+    threads, registers = _whole("threads", threads), _whole("registers", registers)
+    shared, barriers = _whole("shared", shared), _whole("barriers", barriers)
+    carveout = None if carveout is None else _whole("carveout", carveout)
     _in_range("threads", threads, 1, MAX_THREADS_PER_CTA, "per block")
     _in_range("registers", registers, 1, MAX_REGISTERS_PER_THREAD, "per thread")
     _in_range("barriers", barriers, 0, NAMED_BARRIERS_PER_CTA, "per block")
@@ -143,6 +148,14 @@ def _by_shared(sm: Architecture, shared: int, allocated: int, sm_shared: int) ->
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def _whole(name: str, value: int) -> int:
+    """NumPy's integers count as integers; 320.5 threads would only give half a warp."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} = {value!r} is no integer; give a whole number") from None
 
 
 def _in_range(name: str, value: int, low: int, high: int, what: str) -> None:

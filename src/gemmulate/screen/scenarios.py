@@ -66,7 +66,7 @@ def scenario_results(spec: Spec) -> list[Scenario]:
                 sampling_s=seconds,
                 reachable=None if ceiling is None else speedup <= ceiling.speedup,
                 against_original=None if original is None else original.one("s") / seconds,
-                printed_s=None if case.printed is None else case.printed.one("s"),
+                printed_s=None if case.printed is None else float(case.printed.one("s")),
             )
         )
     return results

@@ -293,8 +293,8 @@ def _candidate(name: str, section: Section) -> Candidate:
         recovered=section.maybe("recovered", "ratio", interval=True, positive=False, **claims),
         handoff=section.maybe("handoff", "time", interval=True, positive=False, **claims),
         time=section.maybe("time", "time", interval=True, **claims),
-        printed_mainloop=section.maybe("printed_mainloop", "time", interval=True, **claims),
-        printed_complete=section.maybe("printed_complete", "time", interval=True, **claims),
+        printed_mainloop=section.maybe("printed_mainloop", "time", interval=True, as_written=True, **claims),
+        printed_complete=section.maybe("printed_complete", "time", interval=True, as_written=True, **claims),
         same_tensor_work=section.flag("same_tensor_work", True),
         floors=floors,
         evidence=evidence,
@@ -370,7 +370,7 @@ def _scenarios(section: Section, boundaries: dict[str, Quantity]) -> Scenarios:
     cases = []
     for part in section.array("cases"):
         part.only(("speedup", "printed"))
-        cases.append(ScenarioCase(part.quantity("speedup", "ratio"), part.maybe("printed", "time")))
+        cases.append(ScenarioCase(part.quantity("speedup", "ratio"), part.maybe("printed", "time", as_written=True)))
     total = section.quantity("total", "time", statuses=MEASURED)
     part_time = section.quantity("part", "time", statuses=MEASURED)
     if part_time.one("s") > total.one("s"):

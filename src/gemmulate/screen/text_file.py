@@ -19,6 +19,15 @@ class EvidenceError(FileError):
     """A file of evidence cannot be read as what it should be."""
 
 
+def plain(text: str) -> str:
+    """A name from such a file as a terminal may show it: what would steer the terminal is escaped.
+
+    >>> plain("kernel\\x1b[31m")
+    'kernel\\\\x1b[31m'
+    """
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a text file, each with its line end if it has one.
 

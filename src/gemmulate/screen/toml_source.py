@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -24,6 +24,18 @@ KeyPath = tuple[str | int, ...]
 
 class SpecError(FileError):
     """A spec file breaks a rule; the message starts with file:line: key."""
+
+
+class Figure(float):
+    """A float that remembers how many decimals it was written with: 218.70 is finer than 218.7."""
+
+    decimals: int
+
+    def __new__(cls, text: str) -> "Figure":
+        figure = super().__new__(cls, text)
+        mantissa, _, exponent = text.lower().replace("_", "").partition("e")
+        figure.decimals = max(0, len(mantissa.partition(".")[2]) - int(exponent or 0))
+        return figure
 
 
 @final
@@ -47,7 +59,7 @@ class TomlSource:
                 f"{self.name}:{line}: byte 0x{raw[error.start]:02x} is no UTF-8 text; save the TOML file as UTF-8"
             ) from None
         try:
-            self.document: dict[str, Any] = tomllib.loads(text)
+            self.document: dict[str, Any] = tomllib.loads(text, parse_float=Figure)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise SpecError(f"{self.name}: not TOML: {error or 'nested too deeply'}") from None
         self._lines = _key_lines(text)
@@ -106,7 +118,9 @@ class Section:
         if value is None:
             return default or ""
         if choices and value not in choices:
-            raise self.error(key, f"{value!r} is unknown; use one of {', '.join(choices)}")
+            raise self.error(key, f"{_shown(value)} is unknown; use one of {', '.join(choices)}")
+        if not _printable(value):
+            raise self.error(key, f"{_shown(value)} holds a control character; remove it")
         return str(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -130,6 +144,10 @@ class Section:
     def sections(self, key: str, *, required: bool = False) -> dict[str, "Section"]:
         """The named sub-tables of a table."""
         outer = self.section(key, required=required)
+        for name in outer.table:
+            if not name.strip() or "\n" in name or not _printable(name):
+                path = (*self.path, key, name)
+                raise self.source.error(path, f"{_shown(name)} is no name; give one of printable characters")
         return {name: outer.section(name) for name in outer.table}
 
     def array(self, key: str) -> list["Section"]:
@@ -153,11 +171,13 @@ class Section:
         positive: bool = True,
         most: float = math.inf,
         statuses: Collection[Status] = tuple(Status),
+        as_written: bool = False,
     ) -> Quantity:
         """A required number with unit, status and source, of the given dimension.
 
         interval admits [low, high]; whole asks for integers; positive refuses zero; most is the largest value
-        that may stand here in the unit given, statuses the statuses.
+        that may stand here in the unit given, statuses the statuses; as_written keeps a `Figure` where there are
+        decimals.
         """
         table = self._get(key, dict, "{ value = …, unit = …, status = …, source = … }", True)
         entry = Section(self.source, (*self.path, key), table, self.defaults)
@@ -165,7 +185,7 @@ class Section:
         for needed in ("value", "unit", "status"):
             if needed not in table:
                 raise self.error(key, f"{needed} is missing; every number carries value, unit, status and source")
-        value = _number_or_interval(entry, table["value"], interval)
+        value = _number_or_interval(entry, table["value"], interval, _written if as_written else float)
         unit = entry.text("unit")
         if unit not in UNITS or UNITS[unit][0] != dimension:
             raise self.error(key, f"unit {unit!r} does not measure {dimension}; use {' or '.join(units_of(dimension))}")
@@ -201,25 +221,39 @@ def dotted(path: KeyPath) -> str:
     """A key path as TOML writes it, indices in brackets."""
     text = ""
     for part in path:
-        text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
+        if isinstance(part, int):
+            text += f"[{part + 1}]"
+        else:
+            text += f".{part}" if part.isprintable() else f".{part!r}"
     return text.lstrip(".")
 
 
-def _number_or_interval(entry: Section, value: Any, interval: bool) -> float | tuple[float, float]:
+def _number_or_interval(
+    entry: Section, value: Any, interval: bool, number: Callable[[Any], float]
+) -> float | tuple[float, float]:
     if isinstance(value, list):
         if not interval:
-            raise entry.error("", f"value {value} is an interval; a single number is needed")
+            raise entry.error("", f"value {_shown(value)} is an interval; a single number is needed")
         if len(value) != 2 or not all(_is_number(end) for end in value):
             raise entry.error("", f"value {_shown(value)} is not [low, high]")
-        return float(value[0]), float(value[1])
+        return number(value[0]), number(value[1])
     if not _is_number(value):
         raise entry.error("", f"value {_shown(value)} is not a number")
-    return float(value)
+    return number(value)
+
+
+def _written(value: Any) -> float:
+    return value if isinstance(value, Figure) else float(value)
 
 
 def _is_number(value: Any) -> bool:
     # Python's integers may exceed the range of a float; such a figure is a typing error.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _printable(text: str) -> bool:
+    """Whether a text may go to a terminal: escape sequences may not."""
+    return all(character.isprintable() or character in "\n\t" for character in text)
 
 
 def _shown(value: Any) -> str:
