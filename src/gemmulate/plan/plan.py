@@ -17,7 +17,7 @@ from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_par
 from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
-from gemmulate.schemes.floats import choose_floats
+from gemmulate.schemes.floats import choose_floats, grade_of
 from gemmulate.schemes.integers import choose_for_ranges, choose_integers, magnitude_bits
 
 _EXACTNESS = {
@@ -47,7 +47,7 @@ class Plan:
     overflow: str
     engine: str
     threads: int | None
-    scheme: str  # "direct", "residues", "wide", "long accumulator", "limbs", "empty"
+    scheme: str  # "direct", "residues", "wide", "anchored", "long accumulator", "limbs", "empty"
     formats: tuple[str, ...]
     moduli: tuple[int, ...]
     products: int  # INT8 matrix products, assessment included
@@ -153,7 +153,9 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
     if a.dtype.kind == "c":
         parts = 2
         a, bt = next(complex_parts(a, bt))
-    c = choose_floats(engine, a, bt, grade, None if parts == 2 else stack.a.dtype)
+    kind = a.dtype if parts == 2 else np.dtype(result)
+    wanted, grade = grade, grade_of(grade, a, bt, kind)
+    c = choose_floats(engine, a, bt, grade, kind)
     (m, k), n = a.shape, bt.shape[0]
     exact = (c.left.exact_bits, c.right.exact_bits)
     reasons = [
@@ -171,7 +173,13 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
     if any(special):
         reasons.append(("special values", f"{special[0]} rows, {special[1]} columns", "NaN or ∞: IEEE rules"))
     moduli = () if c.system is None else c.system.moduli
-    if c.system is None:
+    if grade != wanted:
+        reasons.append(("grade", "exact", "products this small are rounded correctly at every grade"))
+    if c.anchored:
+        scheme, packed = "anchored", packed_bytes(m, n, 8 * k)
+        reasons.append(("scheme", "anchored sums", "correct rounding by FMA costs less here than by INT8 residues"))
+        reasons.append(("long accumulator", "elements left open", "known after the product; residues if they are many"))
+    elif c.system is None:
         scheme, packed = "long accumulator", 0
         reasons.append(("scheme", scheme, "exponents spread too far for the residue systems: every element by itself"))
     else:
