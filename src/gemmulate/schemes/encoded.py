@@ -50,6 +50,11 @@ def _table(encoding: Encoding, side: str) -> tuple[int, Int8]:
     return first, table
 
 
+def planes_stored(encoding: Encoding, side: str) -> int:
+    """How many different planes of an operand the products read."""
+    return len(set(encoding.side(side)[2]))
+
+
 def planes_of(encoding: Encoding, side: str, values: Int64) -> Int8:
     """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8."""
     first, table = _table(encoding, side)

@@ -107,6 +107,18 @@ def partial_design(window: int, formats: tuple[str, ...], freedom: float = FREED
     return Cover.of(chosen) if any(e.left.partial for e in chosen.encodings) else None
 
 
+@lru_cache(maxsize=64)
+def cover_for(k: int, bits: int, formats: tuple[str, ...], freedom: float = FREEDOM_BITS) -> Cover | None:
+    """The design with partial covers for operands |x| ≤ 2^bits over depth k; None where it saves nothing."""
+    if bits + 1 > _MOST_BITS:
+        return None
+    # Roundings may move an operand beyond 2^bits by a few units; the window leaves room for them.
+    reach = (1 << bits) + _MOST_STEPS
+    cover = partial_design(2 * k * reach * reach, formats, freedom)
+    full = design(formats=formats, window=2 * k << 2 * bits)
+    return None if cover is None or cover.design.cost >= full.cost else cover
+
+
 @dataclass(frozen=True)
 class PartialProduct:
     """The exact product of the rounded operands, in units of 2^(row + column), and its proven error bound."""
@@ -129,14 +141,8 @@ def multiply_partial(
     `bound` (m, n) is a bound of |exact − left·rightᵀ| from the roundings made, rounded outward. None where partial
     covers save nothing or integers would exceed 61 bits.
     """
-    if bits + 1 > _MOST_BITS:
-        return None
-    k = left.shape[1]
-    # Roundings may move an operand beyond 2^bits by a few units; the window leaves room for them.
-    reach = (1 << bits) + _MOST_STEPS
-    cover = partial_design(2 * k * reach * reach, formats, freedom)
-    full = design(formats=formats, window=2 * k << 2 * bits)
-    if cover is None or cover.design.cost >= full.cost:
+    cover = cover_for(left.shape[1], bits, formats, freedom)
+    if cover is None:
         return None
     rounded = round_to_cover(left, cover), round_to_cover(right, cover)
     a, b = (
