@@ -142,11 +142,7 @@ class ReferenceEngine(Engine):
         return self._pack_objects(left, x.astype(object), system)
 
     def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
-        value = np.zeros(x.shape[:2], dtype=object)
-        for w in range(x.shape[2]):
-            value += x[:, :, w].astype(object) << 32 * w
-        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
-        return self._pack_objects(left, value, system)
+        return self._pack_objects(left, integers_of_words(x), system)
 
     def _pack_objects(self, left: bool, x: Array, system: ResidueSystem) -> Operand:
         planes = np.zeros((len(system.moduli), *x.shape), dtype=np.float64)
@@ -285,6 +281,15 @@ def _exact_dot(x: Array, y: Array) -> int:
             (nu, du), (nv, dv) = u.as_integer_ratio(), v.as_integer_ratio()
             total += nu * nv << (2148 - du.bit_length() - dv.bit_length() + 2)
     return total
+
+
+def integers_of_words(x: npt.NDArray[np.uint32]) -> Array:
+    """Two's complement integers (vectors, depth, words), 32-bit words, least first, as Python integers."""
+    value = np.zeros(x.shape[:2], dtype=object)
+    for w in range(x.shape[2]):
+        value += x[:, :, w].astype(object) << 32 * w
+    value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
+    return value
 
 
 def pair_integers(high: Array, low: Array, shift: Int32) -> Array:

@@ -8,10 +8,10 @@ being exact, so a device with that accumulator returns the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import ceil, isfinite, log2, prod
+from math import ceil, isfinite, log2
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, design
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.fold import Fold
+from gemmulate.engines.residue_system import symmetric
+from gemmulate.schemes.multiword import Remainders, Words
 
 Int8 = npt.NDArray[np.int8]
 Int64 = npt.NDArray[np.int64]
@@ -26,8 +28,10 @@ Objects = npt.NDArray[np.object_]
 # (left (m, k), right (k, n)), both int8 -> their exact product, int64 (m, n).
 PlaneProduct = Callable[[Int8, Int8], Int64]
 
-# Digits in which wide integers are reduced: 2^26 · (m − 1) · digits stays below 2^53 for m < 2^12.
+# Digits in which wide integers are reduced: float64 holds digits · 2^26 · m/2 exactly, see Digits.residues.
 _DIGIT_BITS = 26
+# Elements of an operand whose digits, residues and planes are made at once.
+_CACHED = 1 << 14
 
 
 def numpy_product(left: Int8, right: Int8) -> Int64:
@@ -55,10 +59,31 @@ def planes_stored(encoding: Encoding, side: str) -> int:
     return len(set(encoding.side(side)[2]))
 
 
-def planes_of(encoding: Encoding, side: str, values: Int64) -> Int8:
-    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8."""
+def planes_of(encoding: Encoding, side: str, values: Int64, out: Int8 | None = None) -> Int8:
+    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8, in `out` if given."""
     first, table = _table(encoding, side)
-    return np.asarray(table[:, values - first])
+    at = values - first if first else values
+    if at.size and int(at.min()) < 0:
+        # take() would count from the table's end.
+        raise IndexError(f"{int(values.min())} lies below the domain of {encoding.key}")
+    if out is None:
+        out = np.empty((len(table), *values.shape), dtype=np.int8)
+    for row, plane in zip(table, out, strict=True):
+        np.take(row, at, out=plane)
+    return out
+
+
+def _pieces(
+    encoding: Encoding, left: Int8, right: Int8, multiply: PlaneProduct, accumulator: str | None
+) -> Iterator[tuple[int, Int64]]:
+    """(t, product of a piece of the t-th planes): each piece as deep as the accumulator sums exactly, no deeper."""
+    depth = encoding.max_depth(accumulator)
+    if depth < 1:
+        raise ValueError(f"{encoding.key} has no exact sum in {accumulator or encoding.format.accumulator}")
+    for start in range(0, left.shape[2], depth):
+        for t in range(encoding.products):
+            # The unit's accumulator starts at zero for each piece; pieces are added in 64-bit integers.
+            yield t, multiply(left[t, :, start : start + depth], right[t, start : start + depth, :])
 
 
 def exact_sums(
@@ -68,33 +93,49 @@ def exact_sums(
 
     `left` (products, m, k) and `right` (products, k, n). Raises ValueError when not even one product is exact.
     """
-    depth = encoding.max_depth(accumulator)
-    if depth < 1:
-        raise ValueError(f"{encoding.key} has no exact sum in {accumulator or encoding.format.accumulator}")
-    k = left.shape[2]
     total = np.zeros((encoding.products, left.shape[1], right.shape[2]), dtype=np.int64)
-    for start in range(0, k, depth):
-        for t in range(encoding.products):
-            # The unit's accumulator starts at zero for each piece; pieces are added in 64-bit integers.
-            total[t] += multiply(left[t, :, start : start + depth], right[t, start : start + depth, :])
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        total[t] += piece
+    return total
+
+
+def _weighted_sum(
+    encoding: Encoding,
+    weights: Sequence[int],
+    left: Int8,
+    right: Int8,
+    multiply: PlaneProduct,
+    accumulator: str | None,
+) -> Int64 | None:
+    """Σ_t weights_t · P_t Q_t (m, n) from pieces as in `exact_sums`; None where 64 bits might not hold it."""
+    peak = encoding.alphabet.max_abs**2 * left.shape[2]
+    if sum(map(abs, weights)) * peak >> 63:
+        return None
+    total = np.zeros((left.shape[1], right.shape[2]), dtype=np.int64)
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        piece *= weights[t]
+        total += piece
     return total
 
 
 def multiply_direct(
     a: Int64, b: Int64, encoding: Encoding, multiply: PlaneProduct = numpy_product, accumulator: str | None = None
-) -> Objects:
-    """The exact product of integers in an encoding's ranges, a (m, k), b (k, n), as Python ints (m, n).
+) -> Int64 | Objects:
+    """The exact product of integers in an encoding's ranges, a (m, k), b (k, n): int64, or Python ints if wider.
 
     >>> from gemmulate import encodings
     >>> e = encodings.get("int8.int8.fp4_e2m1")
     >>> multiply_direct(np.array([[-128, 127]]), np.array([[-128], [127]]), e).tolist()
     [[32513]]
     """
-    sums = exact_sums(encoding, planes_of(encoding, "left", a), planes_of(encoding, "right", b), multiply, accumulator)
-    total = np.zeros(sums.shape[1:], dtype=object)
-    for coefficient, plane in zip(encoding.coefficients, sums, strict=True):
-        total += coefficient * plane.astype(object)
-    return np.asarray(total // encoding.divisor)
+    left, right = planes_of(encoding, "left", a), planes_of(encoding, "right", b)
+    total = _weighted_sum(encoding, encoding.coefficients, left, right, multiply, accumulator)
+    if total is not None:
+        return total if encoding.divisor == 1 else np.asarray(total // encoding.divisor)
+    wide = np.zeros((a.shape[0], b.shape[1]), dtype=object)
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        wide += encoding.coefficients[t] * piece.astype(object)
+    return np.asarray(wide // encoding.divisor)
 
 
 @dataclass(frozen=True)
@@ -138,22 +179,34 @@ class Digits:
 
     def residues(self, m: int) -> Int64:
         """Residues in 0 … m − 1."""
-        total = np.zeros(self.digits[0].shape, dtype=np.int64)
-        for d, digit in enumerate(self.digits):
-            total += digit * pow(2, _DIGIT_BITS * d, m) % m
-        return np.asarray(total % m)
+        if m * len(self.digits) >> 25:
+            raise ValueError(f"m = {m} with {len(self.digits)} digits of {_DIGIT_BITS} bits: sums exceed 2^51")
+        powers = [float(symmetric(pow(2, _DIGIT_BITS * d, m), m)) for d in range(len(self.digits))]
+        total = self._floats[0] * powers[0]
+        for digit, power in zip(self._floats[1:], powers[1:], strict=True):
+            total += digit * power
+        # x + 1/2 is at least 1/(2m) from a multiple of m once divided by it, and |x| < 2^51 errs by less than that:
+        # the quotient is exact.
+        turns = np.floor((total + 0.5) * (1.0 / m))
+        total -= turns * m
+        return total.astype(np.int64)
+
+    @cached_property
+    def _floats(self) -> tuple[npt.NDArray[np.float64], ...]:
+        return tuple(d.astype(np.float64) for d in self.digits)
+
+    def parts(self) -> Iterator[tuple[slice, Digits]]:
+        """The vectors in groups whose digits stay in a second-level cache."""
+        vectors, depth = self.digits[0].shape
+        step = max(1, _CACHED // max(1, depth))
+        for start in range(0, vectors, step):
+            rows = slice(start, min(vectors, start + step))
+            yield rows, Digits(tuple(d[rows] for d in self.digits))
 
 
-def recombine(residues: Sequence[Int64], moduli: Sequence[int]) -> Objects:
-    """The integers in (−P/2, P/2] with these residues, as Python ints; P is the product of the moduli."""
-    whole = prod(moduli)
-    total = np.zeros(residues[0].shape, dtype=object)
-    for residue, m in zip(residues, moduli, strict=True):
-        part = whole // m
-        digit = residue * pow(part, -1, m) % m
-        total += digit.astype(object) * part
-    total %= whole
-    return np.asarray(np.where(2 * total > whole, total - whole, total))
+def modulo(x: Int64, m: int) -> Int64:
+    """x mod m in 0 … m − 1. By floor division, which NumPy vectorises for a scalar, unlike the remainder."""
+    return np.asarray(x - x // m * m)
 
 
 @dataclass(frozen=True)
@@ -172,27 +225,35 @@ class EncodedOperand:
 def prepare(digits: Digits, chosen: Design, left: bool) -> EncodedOperand:
     """Residues and planes of an operand (vectors, depth): the deconstruction, reusable for many products."""
     side = "left" if left else "right"
-    planes = tuple(planes_of(e, side, digits.residues(e.modulus or 0)) for e in chosen.encodings)
+    planes = tuple(np.empty((e.products, *digits.digits[0].shape), dtype=np.int8) for e in chosen.encodings)
+    for rows, part in digits.parts():
+        for e, out in zip(chosen.encodings, planes, strict=True):
+            planes_of(e, side, part.residues(e.modulus or 0), out[:, rows])
     return EncodedOperand(chosen, planes, left)
 
 
-def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: PlaneProduct = numpy_product) -> Objects:
-    """The exact integer product (m, n) of prepared operands (m, k) and (n, k), as Python ints.
+def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: PlaneProduct = numpy_product) -> Words:
+    """The exact integer product (m, n) of prepared operands (m, k) and (n, k).
 
     Exact while every true element is below half the product of the moduli: the design's window guarantees it.
     """
     if not left.left or right.left or left.design is not right.design:
         raise ValueError("prepare the left and the right operand with one design")
-    residues = []
-    for e, p, q in zip(left.design.encodings, left.planes, right.planes, strict=True):
-        m = e.modulus or 0
-        accumulator = left.design.rates.accumulator(e.format.name)
-        sums = exact_sums(e, p, q.transpose(0, 2, 1), multiply, accumulator)
-        total = np.zeros(sums.shape[1:], dtype=np.int64)
-        for coefficient, plane in zip(e.coefficients, sums, strict=True):
-            total += coefficient * (plane % m)
-        residues.append(total % m)
-    return recombine(residues, left.design.moduli)
+    system = Remainders.of(left.design.moduli)
+    shape = left.planes[0].shape[1], right.planes[0].shape[1]
+    digits = np.empty((len(system.moduli), *shape), dtype=np.uint16)
+    for i, (e, p, q) in enumerate(zip(left.design.encodings, left.planes, right.planes, strict=True)):
+        m, accumulator = system.moduli[i], left.design.rates.accumulator(e.format.name)
+        # The remainder's inverse goes into the coefficients: sums come out as digits.
+        weights = [symmetric(c * system.inverses[i], m) for c in e.coefficients]
+        turned = q.transpose(0, 2, 1)
+        total = _weighted_sum(e, weights, p, turned, multiply, accumulator)
+        if total is None:
+            total = np.zeros(shape, dtype=np.int64)
+            for t, piece in _pieces(e, p, turned, multiply, accumulator):
+                total += modulo(piece, m) * weights[t]
+        digits[i] = modulo(total, m)
+    return system.recombine(digits)
 
 
 @lru_cache(maxsize=256)

@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Design, Encoding
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.reference import largest_bits, pair_integers, round_pairs, round_products, store_low_bits
+from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
     EncodedOperand,
     Int8,
     Int64,
-    Objects,
     check_formats,
     design_for_window,
     direct_for_ranges,
@@ -32,6 +31,7 @@ from gemmulate.schemes.encoded import (
     window_of,
 )
 from gemmulate.schemes.floats import FloatChoice, operand_shifts
+from gemmulate.schemes.multiword import Words, round_words
 from gemmulate.schemes.partial import Cover, cover_for, extra_bits, multiply_partial, scaled
 from gemmulate.schemes.special import fill_special
 
@@ -62,11 +62,11 @@ def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoic
         return False
     # 2u·k·max|a_i|·max|b_j| less one rounding of the result, u·|C|.
     peaks = np.abs(left).max(axis=1)[:, None] * np.abs(right).max(axis=1)[None, :]
-    size = np.abs(found.exact.astype(np.float64)) * (1 + 2.0**-40)
+    size = found.exact.approximate() * (1 + 2.0**-38)
     if (found.bound + 2.0**-53 * size > 2.0**-52 * a.shape[1] * peaks * (1 - 2.0**-40)).any():
         return False
     zeros = np.zeros(len(a), dtype=np.int64), np.zeros(len(bt), dtype=np.int64)
-    round_products(found.exact, -shift_a, -shift_b, out, None, zeros)
+    round_words(found.exact, -shift_a, -shift_b, out, None, zeros)
     engine.fix_negative_zeros(a, bt, out)
     fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
     return True
@@ -160,11 +160,7 @@ class EncodedEngine(Engine):
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
 
     def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
-        value = np.zeros(x.shape[:2], dtype=object)
-        for w in range(x.shape[2]):
-            value += x[:, :, w].astype(object) << 32 * w
-        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
-        return self.pack_integers(left, value, system, bits)
+        return self.pack_integers(left, integers_of_words(x), system, bits)
 
     def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
         return _Values(x.astype(np.int64))
@@ -184,7 +180,7 @@ class EncodedEngine(Engine):
         chosen = design_for_window(window, self.formats)
         return encoding if encoding is not None and encoding.products <= chosen.products else chosen
 
-    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Objects:
+    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Words:
         chosen = self.residue_design(left, right, system)
         return multiply_prepared(_residues(left).planes(chosen), _residues(right).planes(chosen), self.plane_product)
 
@@ -200,7 +196,7 @@ class EncodedEngine(Engine):
     ) -> FloatOutcome:
         exact = self._integers(left, right, system)
         inexact = _residues(left).inexact, _residues(right).inexact
-        return round_products(exact, row_exponent, column_exponent, out, check, inexact)
+        return round_words(exact, row_exponent, column_exponent, out, check, inexact)
 
     def multiply_pairs(
         self,
@@ -212,28 +208,32 @@ class EncodedEngine(Engine):
         high: Array,
         low: Array,
     ) -> int:
-        return round_pairs(self._integers(left, right, system), row_exponent, column_exponent, high, low)
+        exact = self._integers(left, right, system).to_objects()
+        return round_pairs(exact, row_exponent, column_exponent, high, low)
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
-        return store_low_bits(self._integers(left, right, system), out)
+        return self._integers(left, right, system).store_low_bits(out)
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
-        for w in range(out.shape[2]):
-            out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
-        return largest_bits(exact)
+        out[...] = exact.doubles(out.shape[2])
+        return exact.largest_bits()
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
-        out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
+        out[...] = self._integers(left, right, system).residues(modulus)
 
     def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
         a, b, chosen = _values(left).x, _values(right).x, self.direct_choice(left, right)
         if isinstance(chosen, Encoding):
-            exact = multiply_direct(a, b.T, chosen, self.plane_product)
+            product = multiply_direct(a, b.T, chosen, self.plane_product)
+            exact = Words.of_integers(product)
         else:
             operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (b, False))]
             exact = multiply_prepared(operands[0], operands[1], self.plane_product)
-        return store_low_bits(exact if modulus is None else exact % modulus, out)
+        if modulus is None:
+            return exact.store_low_bits(out)
+        out[...] = exact.residues(modulus)
+        return 0
 
     # What has no narrow products is the inner engine's.
 

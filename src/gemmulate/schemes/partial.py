@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Design, WindowTooLarge, design
 from gemmulate.engines.base import Array, Int32
-from gemmulate.schemes.encoded import Digits, Int64, Objects, PlaneProduct, multiply_prepared, prepare
+from gemmulate.schemes.encoded import Digits, Int64, PlaneProduct, multiply_prepared, prepare
+from gemmulate.schemes.multiword import Words
 
 # Of F = 0.25 … 5, one bit saves 6 of 59 products and raises the root mean square error from 0.29 to 0.49 spacings.
 FREEDOM_BITS = 1.0
@@ -123,7 +124,7 @@ def cover_for(k: int, bits: int, formats: tuple[str, ...], freedom: float = FREE
 class PartialProduct:
     """The exact product of the rounded operands, in units of 2^(row + column), and its proven error bound."""
 
-    exact: Objects
+    exact: Words
     bound: npt.NDArray[np.float64]
     products: int
 
