@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, isfinite, log2
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,12 @@ from gemmulate.schemes.multiword import Remainders, Words
 
 Int8 = npt.NDArray[np.int8]
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
-# (left (m, k), right (k, n)), both int8 -> their exact product, int64 (m, n).
-PlaneProduct = Callable[[Int8, Int8], Int64]
+# Sums of products: int32 where that holds them.
+Sums = npt.NDArray[np.signedinteger[Any]]
+# (left (m, k), right (k, n)), both int8 -> their exact product (m, n).
+PlaneProduct = Callable[[Int8, Int8], Sums]
 
 # Digits in which wide integers are reduced: float64 holds digits · 2^26 · m/2 exactly, see Digits.residues.
 _DIGIT_BITS = 26
@@ -63,19 +67,19 @@ def planes_of(encoding: Encoding, side: str, values: Int64, out: Int8 | None = N
     """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8, in `out` if given."""
     first, table = _table(encoding, side)
     at = values - first if first else values
-    if at.size and int(at.min()) < 0:
+    if first and at.size and int(at.min()) < 0:
         # take() would count from the table's end.
         raise IndexError(f"{int(values.min())} lies below the domain of {encoding.key}")
     if out is None:
         out = np.empty((len(table), *values.shape), dtype=np.int8)
     for row, plane in zip(table, out, strict=True):
-        np.take(row, at, out=plane)
+        row.take(at, out=plane, mode="clip")
     return out
 
 
 def _pieces(
     encoding: Encoding, left: Int8, right: Int8, multiply: PlaneProduct, accumulator: str | None
-) -> Iterator[tuple[int, Int64]]:
+) -> Iterator[tuple[int, Sums]]:
     """(t, product of a piece of the t-th planes): each piece as deep as the accumulator sums exactly, no deeper."""
     depth = encoding.max_depth(accumulator)
     if depth < 1:
@@ -106,15 +110,17 @@ def _weighted_sum(
     right: Int8,
     multiply: PlaneProduct,
     accumulator: str | None,
-) -> Int64 | None:
+) -> Sums | None:
     """Σ_t weights_t · P_t Q_t (m, n) from pieces as in `exact_sums`; None where 64 bits might not hold it."""
-    peak = encoding.alphabet.max_abs**2 * left.shape[2]
-    if sum(map(abs, weights)) * peak >> 63:
+    bound = sum(map(abs, weights)) * encoding.alphabet.max_abs**2 * left.shape[2]
+    if bound >> 63:
         return None
-    total = np.zeros((left.shape[1], right.shape[2]), dtype=np.int64)
+    dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if bound >> 31 else np.int32)
+    total = np.zeros((left.shape[1], right.shape[2]), dtype=dtype)
     for t, piece in _pieces(encoding, left, right, multiply, accumulator):
-        piece *= weights[t]
-        total += piece
+        part = piece.astype(dtype, copy=False)
+        part *= weights[t]
+        total += part
     return total
 
 
@@ -131,7 +137,7 @@ def multiply_direct(
     left, right = planes_of(encoding, "left", a), planes_of(encoding, "right", b)
     total = _weighted_sum(encoding, encoding.coefficients, left, right, multiply, accumulator)
     if total is not None:
-        return total if encoding.divisor == 1 else np.asarray(total // encoding.divisor)
+        return np.asarray((total if encoding.divisor == 1 else total // encoding.divisor).astype(np.int64))
     wide = np.zeros((a.shape[0], b.shape[1]), dtype=object)
     for t, piece in _pieces(encoding, left, right, multiply, accumulator):
         wide += encoding.coefficients[t] * piece.astype(object)
@@ -140,9 +146,9 @@ def multiply_direct(
 
 @dataclass(frozen=True)
 class Digits:
-    """Integers (vectors, depth) as signed digits of 26 bits, least first: what residues are taken of."""
+    """Integers (vectors, depth) as signed digits of 26 bits, least first, in float64: what residues are taken of."""
 
-    digits: tuple[Int64, ...]
+    digits: tuple[Float64, ...]
 
     @classmethod
     def of_integers(cls, x: npt.NDArray[np.int64] | npt.NDArray[np.uint64] | Objects) -> Digits:
@@ -151,30 +157,37 @@ class Digits:
         while True:
             low = rest & ((1 << _DIGIT_BITS) - 1)
             rest = rest >> _DIGIT_BITS
-            digits.append(low.astype(np.int64))
+            digits.append(low.astype(np.float64))
             if not np.any((rest != 0) & (rest != -1)):
                 # The last step is −1 or 0 everywhere: it goes into the leading digit as its sign.
-                digits[-1] += rest.astype(np.int64) << _DIGIT_BITS
+                digits[-1] += np.ldexp(rest.astype(np.float64), _DIGIT_BITS)
                 return cls(tuple(digits))
 
     @classmethod
-    def of_scaled(cls, x: npt.NDArray[np.float64], bits: int) -> tuple[Digits, npt.NDArray[np.bool_]]:
+    def of_scaled(cls, x: Float64, bits: int) -> tuple[Digits, npt.NDArray[np.bool_]]:
         """rint(x) for |x| ≤ 2^bits by exact float64 steps, and where it differs from x."""
-        digits: list[Int64] = []
+        digits: list[Float64] = []
         rest = x
         for d in reversed(range(bits // _DIGIT_BITS + 1)):
-            q = np.rint(np.ldexp(rest, -_DIGIT_BITS * d))
-            rest = rest - np.ldexp(q, _DIGIT_BITS * d)
-            digits.insert(0, q.astype(np.int64))
+            # Scaling by powers of two is exact: nothing here is near the ends of float64's range.
+            q = np.rint(rest * 2.0 ** (-_DIGIT_BITS * d))
+            rest = rest - q * 2.0 ** (_DIGIT_BITS * d)
+            digits.insert(0, q)
         return cls(tuple(digits)), np.asarray(rest != 0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.digits[0].shape[0], self.digits[0].shape[1]
 
     @cached_property
     def largest_norm(self) -> float:
         """An upper bound of the largest Euclidean norm of a vector; infinite where float64 overflows."""
         with np.errstate(over="ignore"):
             # Each |x| errs by less than 2^-50 of itself, the sum of k squares by k·2^-53: 2^-20 covers both.
-            value = sum(np.ldexp(np.abs(d).astype(np.float64), _DIGIT_BITS * i) for i, d in enumerate(self.digits))
-            square = (np.asarray(value) ** 2).sum(axis=1).max(initial=0.0)
+            value = self.digits[-1]
+            for d in reversed(self.digits[:-1]):
+                value = np.abs(value) * 2.0**_DIGIT_BITS + np.abs(d)
+            square = np.einsum("ij,ij->i", value, value).max(initial=0.0)
         return float(np.sqrt(square) * (1 + 2.0**-20))
 
     def residues(self, m: int) -> Int64:
@@ -182,29 +195,29 @@ class Digits:
         if m * len(self.digits) >> 25:
             raise ValueError(f"m = {m} with {len(self.digits)} digits of {_DIGIT_BITS} bits: sums exceed 2^51")
         powers = [float(symmetric(pow(2, _DIGIT_BITS * d, m), m)) for d in range(len(self.digits))]
-        total = self._floats[0] * powers[0]
-        for digit, power in zip(self._floats[1:], powers[1:], strict=True):
-            total += digit * power
+        total = self.digits[0] * powers[0]
+        turns = np.empty_like(total)
+        for digit, power in zip(self.digits[1:], powers[1:], strict=True):
+            total += np.multiply(digit, power, out=turns)
         # x + 1/2 is at least 1/(2m) from a multiple of m once divided by it, and |x| < 2^51 errs by less than that:
         # the quotient is exact.
-        turns = np.floor((total + 0.5) * (1.0 / m))
-        total -= turns * m
+        np.add(total, 0.5, out=turns)
+        turns *= 1.0 / m
+        np.floor(turns, out=turns)
+        turns *= m
+        total -= turns
         return total.astype(np.int64)
-
-    @cached_property
-    def _floats(self) -> tuple[npt.NDArray[np.float64], ...]:
-        return tuple(d.astype(np.float64) for d in self.digits)
 
     def parts(self) -> Iterator[tuple[slice, Digits]]:
         """The vectors in groups whose digits stay in a second-level cache."""
-        vectors, depth = self.digits[0].shape
+        vectors, depth = self.shape
         step = max(1, _CACHED // max(1, depth))
         for start in range(0, vectors, step):
             rows = slice(start, min(vectors, start + step))
             yield rows, Digits(tuple(d[rows] for d in self.digits))
 
 
-def modulo(x: Int64, m: int) -> Int64:
+def modulo(x: Sums, m: int) -> Sums:
     """x mod m in 0 … m − 1. By floor division, which NumPy vectorises for a scalar, unlike the remainder."""
     return np.asarray(x - x // m * m)
 
@@ -225,7 +238,7 @@ class EncodedOperand:
 def prepare(digits: Digits, chosen: Design, left: bool) -> EncodedOperand:
     """Residues and planes of an operand (vectors, depth): the deconstruction, reusable for many products."""
     side = "left" if left else "right"
-    planes = tuple(np.empty((e.products, *digits.digits[0].shape), dtype=np.int8) for e in chosen.encodings)
+    planes = tuple(np.empty((e.products, *digits.shape), dtype=np.int8) for e in chosen.encodings)
     for rows, part in digits.parts():
         for e, out in zip(chosen.encodings, planes, strict=True):
             planes_of(e, side, part.residues(e.modulus or 0), out[:, rows])
@@ -251,7 +264,7 @@ def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: Pla
         if total is None:
             total = np.zeros(shape, dtype=np.int64)
             for t, piece in _pieces(e, p, turned, multiply, accumulator):
-                total += modulo(piece, m) * weights[t]
+                total += modulo(piece.astype(np.int64), m) * weights[t]
         digits[i] = modulo(total, m)
     return system.recombine(digits)
 
@@ -296,12 +309,16 @@ def _holds(domain: Domain, values: tuple[int, int]) -> bool:
     return domain.low <= values[0] and values[1] <= domain.high
 
 
+@lru_cache(maxsize=64)
+def _has_residues(name: str) -> bool:
+    return any(key.startswith("mod") for key in Catalogue().keys(name))
+
+
 def check_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
     """Format names for which the catalogue has residue encodings; ValueError names them otherwise."""
     names = tuple(n.strip() for n in formats.split(",")) if isinstance(formats, str) else tuple(formats)
-    catalogue = Catalogue()
     for name in names:
-        if not any(key.startswith("mod") for key in catalogue.keys(name)):
+        if not _has_residues(name):
             raise UnknownEncoding(f"formats = {name!r}: the catalogue has no residue encodings over it")
     if not names:
         raise ValueError("formats is empty: name at least one, e.g. fp4_e2m1")

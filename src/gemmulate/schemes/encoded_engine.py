@@ -22,6 +22,7 @@ from gemmulate.schemes.encoded import (
     EncodedOperand,
     Int8,
     Int64,
+    Sums,
     check_formats,
     design_for_window,
     direct_for_ranges,
@@ -135,9 +136,10 @@ class EncodedEngine(Engine):
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
 
-    def plane_product(self, left: Int8, right: Int8) -> Int64:
+    def plane_product(self, left: Int8, right: Int8) -> Sums:
         """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
-        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
+        fits = left.shape[1] < 1 << 17  # times 2^14
+        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int32 if fits else np.int64)
         a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
         b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 0)
         self.inner.multiply_direct(a, b, out)

@@ -188,8 +188,8 @@ def _rounded(words: Int64, exponent: Int64, form: BinaryFormat) -> tuple[Float64
     count, size = words.shape
     highest, lowest = np.zeros(size, dtype=np.int64), np.full(size, count, dtype=np.int64)
     for i in range(count):
-        highest[words[i] != 0] = i
-        lowest[words[count - 1 - i] != 0] = count - 1 - i
+        np.copyto(highest, i, where=words[i] != 0)
+        np.copyto(lowest, count - 1 - i, where=words[count - 1 - i] != 0)
     padded = np.zeros((count + 2, size), dtype=np.uint64)
     padded[2:] = words.view(np.uint64)
     at = np.arange(size)
