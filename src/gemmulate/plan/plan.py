@@ -301,7 +301,7 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
     moduli = () if c.system is None else c.system.moduli
     scheme, packed = "direct" if c.system is None else "residues", packed_bytes(m, n, k * c.products)
     width = max(4, np.result_type(stack.a.dtype, stack.b.dtype).itemsize) if overflow == "wrap" else 8
-    wrapped = overflow == "wrap" and result != "bool" and c.products > engine.wrapped_cost(width)
+    wrapped = overflow == "wrap" and kind == "integer" and result != "bool" and c.products > engine.wrapped_cost(width)
     if use is not None:
         packed = use.packed_bytes(m, k, n)
         reasons += use.rows()
