@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Design, Encoding
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs
+from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs, scaled
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
@@ -33,7 +33,7 @@ from gemmulate.schemes.encoded import (
 )
 from gemmulate.schemes.floats import FloatChoice, operand_shifts
 from gemmulate.schemes.multiword import Words, round_words
-from gemmulate.schemes.partial import Cover, cover_for, extra_bits, multiply_partial, scaled
+from gemmulate.schemes.partial import Cover, cover_for, extra_bits, multiply_partial
 from gemmulate.schemes.special import fill_special
 
 

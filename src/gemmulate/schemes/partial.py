@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.encodings import Design, WindowTooLarge, design
-from gemmulate.engines.base import Array, Int32
 from gemmulate.schemes.encoded import Digits, Int64, PlaneProduct, modulo, multiply_prepared, prepare
 from gemmulate.schemes.multiword import Words
 
@@ -155,16 +154,6 @@ def multiply_partial(
     # |a'b' − ab| ≤ |a'||δb| + |δa||b|; sums of k terms in float64 err by less than 2^-20 of themselves.
     bound = (magnitudes[0] @ rounded[1].errors.T + rounded[0].errors @ magnitudes[1].T) * (1 + 2.0**-20)
     return PartialProduct(exact, bound, cover.design.products)
-
-
-def scaled(x: Array, exponent: Int32, inner: Int32 | None) -> npt.NDArray[np.float64]:
-    """x·2^(exponent + inner), nonfinite entries as zero, as float64; exact unless it falls below 2^-1000."""
-    total = exponent.astype(np.int64)[:, None] + (0 if inner is None else inner.astype(np.int64)[None, :])
-    total = np.clip(total, -1300, 1400)
-    value = np.where(np.isfinite(x), x, 0).astype(np.float64)
-    half = total // 2
-    with np.errstate(over="ignore", under="ignore"):
-        return np.asarray(np.ldexp(np.ldexp(value, half), total - half))
 
 
 def extra_bits(freedom: float = FREEDOM_BITS) -> int:
