@@ -89,6 +89,7 @@ class Engine(ABC):
     """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
 
     name: str
+    formats: tuple[str, ...] = ()  # narrow formats whose planes carry the products; none: INT8 residues
 
     @abstractmethod
     def scan(self, x: Array, inner: Int32 | None) -> Scan:

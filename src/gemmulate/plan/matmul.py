@@ -92,19 +92,10 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
-    runner = get_engine(engine, threads)
-    if formats is not None:
-        from gemmulate.schemes.encoded_engine import EncodedEngine
-
-        runner = EncodedEngine(formats, runner)
+    runner = engine_for(engine, threads, formats)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
-    x, y = as_operand(a, "a"), as_operand(b, "b")
-    if modulus is not None:
-        for name, operand in (("a", x), ("b", y)):
-            if operand.dtype.kind not in "biuO":
-                raise TypeError(f"modulus = {modulus} needs integer operands, {name} is {operand.dtype}; convert it")
-    left, right, kind = common_kind(x, y)
+    left, right, kind = read_operands(a, b, modulus)
     stack = as_stack(left, right)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
@@ -118,6 +109,26 @@ def matmul(
         return out
     result = result.reshape(stack.shape)
     return result if stack.shape else result[()]
+
+
+def engine_for(engine: str | None, threads: int | None, formats: str | Sequence[str] | None) -> Engine:
+    """The engine asked for, wrapped by the planes of `formats` where these are given."""
+    runner = get_engine(engine, threads)
+    if formats is None:
+        return runner
+    from gemmulate.schemes.encoded_engine import EncodedEngine
+
+    return EncodedEngine(formats, runner)
+
+
+def read_operands(a: Any, b: Any, modulus: int | None) -> tuple[Array, Array, Kind]:
+    """Both operands in a common exact type; TypeError where there is none, or where a modulus meets floats."""
+    x, y = as_operand(a, "a"), as_operand(b, "b")
+    if modulus is not None:
+        for name, operand in (("a", x), ("b", y)):
+            if operand.dtype.kind not in "biuO":
+                raise TypeError(f"modulus = {modulus} needs integer operands, {name} is {operand.dtype}; convert it")
+    return common_kind(x, y)
 
 
 def check_options(accuracy: str | Bits, modulus: int | None, overflow: str) -> Grade | Bits:
