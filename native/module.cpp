@@ -450,9 +450,8 @@ NB_MODULE(_native, m) {
             "the output has another element type than the product");
     require(static_cast<int64_t>(out.shape(0)) == left.vectors && static_cast<int64_t>(out.shape(1)) == right.vectors,
             "the output has another shape than the product");
-    return run(progress, [&](const Poll& poll) {
-      return multiply_wrapped(left, right, out.data(), out.stride(0), out.stride(1), threads, poll);
-    });
+    const WrappedTarget t{out.data(), out.stride(0), out.stride(1), type == Type::u64 || type == Type::u32};
+    return run(progress, [&](const Poll& poll) { return multiply_wrapped(left, right, t, threads, poll); });
   }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("has_anchored", [](const std::string& isa) { return find_isa(isa).anchored.multiply != nullptr; },

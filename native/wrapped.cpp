@@ -39,8 +39,7 @@ Panels pack(const Isa& isa, bool left, const View& x, int threads, const Poll& p
 }
 
 template <class T>
-int multiply(const Panels& left, const Panels& right, T* out, int64_t stride_i, int64_t stride_j, int threads,
-              const Poll& poll) {
+int multiply(const Panels& left, const Panels& right, const WrappedTarget& target, int threads, const Poll& poll) {
   const WrapKernel<T>& run = kernel<T>(*left.isa);
   // About 20 ps for a multiply-add of the wide types.
   const double work = static_cast<double>(left.vectors) * static_cast<double>(right.vectors) *
@@ -64,10 +63,10 @@ int multiply(const Panels& left, const Panels& right, T* out, int64_t stride_i, 
     T ones = 0;
     for (int64_t i = 0; i < rows; ++i) {
       const T* row = tile.data() + i * tiles.columns;
-      T* to = out + (i0 + i) * stride_i + j0 * stride_j;
+      T* to = static_cast<T*>(target.data) + (i0 + i) * target.stride_i + j0 * target.stride_j;
       for (int64_t j = 0; j < columns; ++j) {
-        to[j * stride_j] = row[j];
-        ones |= row[j] ^ (row[j] >> (8 * sizeof(T) - 1) ? ~T{0} : T{0});
+        to[j * target.stride_j] = row[j];
+        ones |= row[j] ^ (!target.is_unsigned && row[j] >> (8 * sizeof(T) - 1) ? ~T{0} : T{0});
       }
     }
     used.fetch_or(ones, std::memory_order_relaxed);
@@ -81,11 +80,10 @@ Panels pack_wrapped(const Isa& isa, bool left, const View& x, int item, int thre
   return item == 8 ? pack<uint64_t>(isa, left, x, threads, poll) : pack<uint32_t>(isa, left, x, threads, poll);
 }
 
-int multiply_wrapped(const Panels& left, const Panels& right, void* out, int64_t stride_i, int64_t stride_j,
-                      int threads, const Poll& poll) {
-  if (left.item == 8)
-    return multiply(left, right, static_cast<uint64_t*>(out), stride_i, stride_j, threads, poll);
-  return multiply(left, right, static_cast<uint32_t*>(out), stride_i, stride_j, threads, poll);
+int multiply_wrapped(const Panels& left, const Panels& right, const WrappedTarget& target, int threads,
+                     const Poll& poll) {
+  return left.item == 8 ? multiply<uint64_t>(left, right, target, threads, poll)
+                        : multiply<uint32_t>(left, right, target, threads, poll);
 }
 
 }  // namespace gemmulate

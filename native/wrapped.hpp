@@ -8,9 +8,15 @@ namespace gemmulate {
 // Panels of the low `item` bytes (4 or 8) of each entry.
 Panels pack_wrapped(const Isa& isa, bool left, const View& x, int item, int threads, const Poll& poll);
 
-// out (stride in elements of `item` bytes) = left * right modulo 2^(8 item). Returns the largest bit length of a
-// result as a two's complement number, its sign included.
-int multiply_wrapped(const Panels& left, const Panels& right, void* out, int64_t stride_i, int64_t stride_j,
-                      int threads, const Poll& poll);
+// A result modulo 2^(8 item), strides in elements of `item` bytes; unsigned numbers or two's complement.
+struct WrappedTarget {
+  void* data;
+  int64_t stride_i, stride_j;
+  bool is_unsigned;
+};
+
+// target = left * right modulo 2^(8 item). Returns the largest bit length of a result, its sign included.
+int multiply_wrapped(const Panels& left, const Panels& right, const WrappedTarget& target, int threads,
+                     const Poll& poll);
 
 }  // namespace gemmulate

@@ -216,7 +216,7 @@ class Engine(ABC):
     def multiply_wrapped(self, left: Operand, right: Operand, out: Array) -> int:
         """Write the product of two `pack_wrapped` operands, modulo 2^(8 itemsize), to `out` of that itemsize.
 
-        Returns the largest bit length of what was written, as a signed number, its sign included.
+        Returns the largest bit length of what was written, its sign included.
         """
         raise NotImplementedError(f"engine {self.name} has no wrapped products")
 

@@ -15,19 +15,19 @@ from gemmulate.engines.base import AnchoredOutcome, Array, Engine, FloatOutcome,
 from gemmulate.engines.residue_system import ResidueSystem, digits_for
 
 # Time of a product modulo 2^32 or 2^64 in INT8 products of a residue system, conversion and reconstruction included:
-# n = 1024, one thread, processor time, EPYC Zen 5, 2026-11-30 (9.2 and 4.3 bare INT8 products with AVX512-VNNI, where
-# one of 18 residue products takes 1.5). AVX-VNNI was not run: instruction counts (VPDPBUSD 32 products, VPMULLD 8,
+# n = 1024 to 2048, one thread, processor time, EPYC Zen 5, 2026-11-30 (9.0 to 10.5 and 4.2 bare INT8 products with
+# AVX512-VNNI, where a residue product takes 1.0 to 1.2). AVX-VNNI was not run: instruction counts (VPDPBUSD 32 products, VPMULLD 8,
 # three VPMULUDQ 4).
 _WRAPPED_COST = {
     "scalar": {4: 0.5, 8: 1.4},
-    "avx2": {4: 1.3, 8: 7.0},
+    "avx2": {4: 1.4, 8: 7.7},
     "avxvnni": {4: 6.0, 8: 25.0},
-    "avx512vnni": {4: 3.0, 8: 6.2},
+    "avx512vnni": {4: 4.0, 8: 9.0},
 }
 
 # The same of a product by anchored sums (17.5 bare INT8 products with AVX512-VNNI, 9.2 with AVX2, measured as above;
 # AVX-VNNI by instruction counts, not run). No kernel without FMA.
-_ANCHORED_COST = {"scalar": math.inf, "avx2": 7.0, "avxvnni": 24.0, "avx512vnni": 11.5}
+_ANCHORED_COST = {"scalar": math.inf, "avx2": 7.0, "avxvnni": 24.0, "avx512vnni": 16.0}
 
 
 @lru_cache(maxsize=1)

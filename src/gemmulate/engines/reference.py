@@ -232,8 +232,7 @@ class ReferenceEngine(Engine):
     def multiply_wrapped(self, left: Operand, right: Operand, out: Array) -> int:
         if not isinstance(left, Wrapped) or not isinstance(right, Wrapped):
             raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
-        product = (left.values @ right.values.T).astype(f"i{out.dtype.itemsize}")
-        out[...] = product.astype(out.dtype)
+        out[...] = product = (left.values @ right.values.T).astype(out.dtype)
         return int(np.where(product < 0, ~product, product).max(initial=0)).bit_length() + 1
 
     def assess(

@@ -25,7 +25,7 @@ class IntegerChoice:
     bound: int  # |every result| ≤ bound
     zero_points: tuple[int, int] | None  # of a direct product
     system: ResidueSystem | None  # of a residue product
-    wide: bool = False  # results fit 64 bits and the engine's own 64-bit multiplications cost less than the residues
+    wide: bool = False  # results fit 64 bits and the engine's own multiplications cost less than the residues
 
     @property
     def products(self) -> int:
@@ -43,7 +43,8 @@ def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
     if a.itemsize == bt.itemsize == 1:  # one product whatever the values: reading them would take as long as packing
         return choose_for_ranges(_dtype_range(a), _dtype_range(bt), a.shape[1])
     choice = choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
-    # A result below 2^63 is the result modulo 2^64.
+    # A result below 2^63 is the result modulo 2^64. (Wider ones: the wrapped result with residues that tell whether it
+    # is the whole one takes one modulus more than the residues alone; EPYC Zen 5, 2026-11-30.)
     wide = choice.bound < 1 << 63 and choice.products > engine.wrapped_cost(8)
     return replace(choice, wide=True) if wide else choice
 

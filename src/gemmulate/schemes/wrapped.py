@@ -13,7 +13,7 @@ from gemmulate.schemes.blocks import for_blocks
 def multiply_wrapped(engine: Engine, a: Array, bt: Array, out: Array) -> int:
     """Write the product of a (m, k) and bt (n, k), integers, modulo 2^(8 itemsize) of out (m, n; 4 or 8 bytes).
 
-    Returns the largest bit length of what was written, as a signed number, its sign included.
+    Returns the largest bit length of what was written, its sign included.
     """
     itemsize, bits = out.dtype.itemsize, 1
 
