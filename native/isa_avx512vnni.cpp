@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kVectorBytes = 64;
 #include "kernels.inc"
+#include "pair_kernels.inc"
 
 // Tile 12 x 32, packing [k/4][width][4]; 24 accumulators, 2 for b, the broadcast of a from memory: 26 of 32
 // registers. 14 loads for 24 VPDPBUSD keep both load ports below the two multiply ports.
@@ -58,7 +59,8 @@ const Isa& isa_avx512vnni() {
   static constexpr Isa isa{"avx512vnni", supported,  kMr,         kNr,         igemm_i32_u8s8_12x32_avx512vnni,
                            reduce,       digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
                            {12, 16, multiply_wide<uint64_t, 12, 2>},
-                           {12, 32, multiply_wide<uint32_t, 12, 2>}};
+                           {12, 32, multiply_wide<uint32_t, 12, 2>},
+                           kPairKernels};
   return isa;
 }
 

@@ -6,6 +6,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 #include "kernels.inc"
+#include "pair_kernels.inc"
 
 // Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
 constexpr int kMr = 4, kNr = 8;
@@ -30,7 +31,8 @@ const Isa& isa_scalar() {
   static constexpr Isa isa{"scalar", supported,  kMr,         kNr,         igemm_i32_u8s8_4x8_scalar,
                            reduce,   digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
-                           {2, 8, multiply_wide<uint32_t, 2, 2>}};
+                           {2, 8, multiply_wide<uint32_t, 2, 2>},
+                           kPairKernels};
   return isa;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "exactdot.hpp"
+#include "pairs.hpp"
 #include "product.hpp"
 #include "survey.hpp"
 #include "wrapped.hpp"
@@ -292,16 +293,30 @@ NB_MODULE(_native, m) {
      nb::arg("count"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("pack_pairs", [](const std::string& isa, bool left, Matrix high, Matrix low, Vector<int32_t> shift,
-                         const Moduli& moduli, int threads, nb::object progress) {
+                         std::optional<Vector<int32_t>> inner, const Moduli& moduli, int threads,
+                         nb::object progress) {
     const View h = view_of(high), l = view_of(low);
     require(h.type == Type::f64 && l.type == Type::f64 && h.vectors == l.vectors && h.depth == l.depth,
             "a pair has two float64 matrices of one shape");
     require(static_cast<int64_t>(shift.shape(0)) == h.vectors, "one exponent for each vector");
+    const int32_t* e = optional_vector(inner, h.depth);
     return run(progress, [&](const Poll& poll) {
-      return pack_pairs(find_isa(isa), left, h, l, shift.data(), moduli.table, threads, poll);
+      return pack_pairs(find_isa(isa), left, h, l, shift.data(), e, moduli.table, threads, poll);
     });
-  }, nb::arg("isa"), nb::arg("left"), nb::arg("high"), nb::arg("low"), nb::arg("shift"), nb::arg("moduli"),
-     nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("high"), nb::arg("low"), nb::arg("shift"), nb::arg("inner").none(),
+     nb::arg("moduli"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("survey_pairs", [](const std::string& isa, Matrix high, Matrix low, std::optional<Vector<int32_t>> inner,
+                           int threads, nb::object progress) {
+    const View h = view_of(high), l = view_of(low);
+    require(h.type == Type::f64 && l.type == Type::f64 && h.vectors == l.vectors && h.depth == l.depth,
+            "a pair has two float64 matrices of one shape");
+    const int32_t* e = optional_vector(inner, h.depth);
+    PairSurvey s = run(progress, [&](const Poll& poll) { return survey_pairs(find_isa(isa), h, l, e, threads, poll); });
+    return nb::make_tuple(to_numpy(std::move(s.top)), to_numpy(std::move(s.lsb)), to_numpy(std::move(s.special)),
+                          to_numpy(std::move(s.sum)), to_numpy(std::move(s.square)));
+  }, nb::arg("isa"), nb::arg("high"), nb::arg("low"), nb::arg("inner").none(), nb::arg("threads"),
+     nb::arg("progress").none());
 
   m.def("multiply_pairs", [](const Operand& left, const Operand& right, const Crt& crt, Vector<int32_t> rows,
                              Vector<int32_t> columns, MutableMatrix high, MutableMatrix low, int threads,

@@ -213,7 +213,7 @@ Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shi
 }
 
 Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
-                   const ModuliTable& table, int threads, const Poll& poll) {
+                   const int32_t* inner, const ModuliTable& table, int threads, const Poll& poll) {
   Operand o = make_operand(isa, left, table.moduli, high.vectors, high.depth);
   const int64_t cells = kBlockDepth * o.width;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
@@ -224,7 +224,7 @@ Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low,
     digits.resize(static_cast<size_t>(2 * cells * table.digits));
     double *value = buffer.data(), *f1 = value + cells, *f2 = f1 + cells;
     float *sum = digits.data(), *part = sum + n * table.digits;
-    if (p0 == 0) fill_scales(o, shift, nullptr, v0, p0, std::min(kBlockDepth, o.k4 * 4), f1, f2);
+    if (inner || p0 == 0) fill_scales(o, shift, inner, v0, p0, inner ? block : std::min(kBlockDepth, o.k4 * 4), f1, f2);
     const auto cut = [&](const View& x, float* out) {
       gather<double>(x, v0, o.width, p0, block, value, finite_or_zero);
       isa.digits_f64(value, f1, f2, n, table.digits, out, nullptr);

@@ -59,6 +59,16 @@ class Norms(NamedTuple):
     peak: npt.NDArray[np.uint64]
 
 
+class PairSurvey(NamedTuple):
+    """Of pairs: top, special, Σ q and Σ q² as in `Scan` and `Norms`, of the high parts; lsb of both parts."""
+
+    top: Int32
+    lsb: Int32
+    special: npt.NDArray[np.uint8]
+    sum: npt.NDArray[np.uint64]
+    square: npt.NDArray[np.uint64]
+
+
 class FloatOutcome(NamedTuple):
     """Elements whose rounding is not certain, shape (count, 2), and how many results are zero."""
 
@@ -94,12 +104,24 @@ class Engine(ABC):
         """Residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits; `count` records how many entries were rounded."""
 
     @abstractmethod
-    def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
-    ) -> Operand:
-        """Residues of integers within 3/4 of (high + low) 2^shift, |·| ≤ 2^bits; exact where that is an integer.
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        """Exponents and norms of pairs of float64, high = fl(high + low)."""
 
-        high and low are float64 with high = fl(high + low). The integer is rint(high 2^shift) + rint(low 2^shift).
+    @abstractmethod
+    def pack_pairs(
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
+    ) -> Operand:
+        """Residues of integers within 3/4 of (high + low) 2^(shift + inner), |·| ≤ 2^bits; exact where that is one.
+
+        high and low are float64 with high = fl(high + low). The integer is the sum of both parts' nearest integers
+        after the scaling, ties to even.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines import progress
-from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
 from gemmulate.engines.residue_system import ResidueSystem, digits_for
 
 # Time of a product modulo 2^32 or 2^64 in INT8 products of a residue system, conversion and reconstruction included:
@@ -90,12 +90,22 @@ class NativeEngine(Engine):
         )
         return operand
 
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        return PairSurvey(*self._core.survey_pairs(self._isa, high, low, inner, self._threads, progress.current()))
+
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
         moduli = _moduli(system, digits_for(bits), left)
         operand: Operand = self._core.pack_pairs(
-            self._isa, left, high, low, shift, moduli, self._threads, progress.current()
+            self._isa, left, high, low, shift, inner, moduli, self._threads, progress.current()
         )
         return operand
 

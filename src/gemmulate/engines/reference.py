@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines import progress
-from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric
 from gemmulate.engines.rounding import round_to_float, round_to_pair
 
@@ -133,10 +133,22 @@ class ReferenceEngine(Engine):
             digits.insert(0, q)
         return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
 
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        scan, rest = self.scan(high, inner), self.scan(low, inner)
+        norms = self.norms(high, scan.top, inner)
+        return PairSurvey(scan.top, np.minimum(scan.lsb, rest.lsb), scan.special, norms.sum, norms.square)
+
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
-        return self._pack_objects(left, pair_integers(high, low, shift), system)
+        return self._pack_objects(left, pair_integers(high, low, shift, inner), system)
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return self._pack_objects(left, x.astype(object), system)
@@ -287,11 +299,11 @@ def _exact_dot(x: Array, y: Array) -> int:
     return total
 
 
-def pair_integers(high: Array, low: Array, shift: Int32) -> Array:
-    """rint(high 2^shift) + rint(low 2^shift) as Python integers; see `Engine.pack_pairs`."""
+def pair_integers(high: Array, low: Array, shift: Int32, inner: Int32 | None) -> Array:
+    """rint(high 2^(shift + inner)) + rint(low 2^(shift + inner)) as Python integers; see `Engine.pack_pairs`."""
 
     def integers(x: Array) -> Array:
-        rows = np.rint(_scaled(x, shift, None)).tolist()
+        rows = np.rint(_scaled(x, shift, inner)).tolist()
         return np.array([[int(v) for v in row] for row in rows], dtype=object).reshape(x.shape)
 
     return np.asarray(integers(high) + integers(low))

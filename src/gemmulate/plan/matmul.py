@@ -38,7 +38,7 @@ def matmul(
     accuracy: Accuracy | Bits = "fp64",
     modulus: int | None = None,
     overflow: Overflow = "raise",
-    out: Array | None = None,
+    out: Array | tuple[Array, Array] | None = None,
     engine: str | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
@@ -66,10 +66,11 @@ def matmul(
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
     gm.DoubleDouble operands (one or both; the other may be any real floats or integers) give a gm.DoubleDouble with
-    |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact"); `out` is not taken.
+    |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact").
 
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
-    a value that does not fit raises. If a product raises, out is unchanged.
+    a value that does not fit raises. If a product raises, out is unchanged. The parts of a DoubleDouble go to a tuple
+    (hi, lo) of two float64 arrays, which is returned.
 
     `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
     these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
@@ -98,7 +99,9 @@ def matmul(
 
         runner = EncodedEngine(formats, runner)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
+        return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus), out)
+    if isinstance(out, tuple):
+        raise TypeError("out is a tuple, which only takes the parts of a DoubleDouble; pass one NumPy array")
     x, y = as_operand(a, "a"), as_operand(b, "b")
     if modulus is not None:
         for name, operand in (("a", x), ("b", y)):

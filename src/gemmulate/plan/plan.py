@@ -58,7 +58,7 @@ class Plan:
     exactness: str
     reasons: tuple[tuple[str, str, str], ...]  # (step, choice, why)
 
-    def run(self, a: Any, b: Any, *, out: Array | None = None) -> Any:
+    def run(self, a: Any, b: Any, *, out: Array | tuple[Array, Array] | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
         accuracy: Any = self.accuracy
         overflow: Any = self.overflow
@@ -100,7 +100,7 @@ def plan(
     runner = get_engine(engine, threads)
     pair_facts: dict[str, Any] | None = None
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, None, None))
+        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, None))
     else:
         left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
         stack = as_stack(left, right)

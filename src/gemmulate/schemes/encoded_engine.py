@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.encodings import Design
-from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
 from gemmulate.engines.reference import largest_bits, pair_integers, round_pairs, round_products, store_low_bits
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
@@ -127,9 +127,16 @@ class EncodedEngine(Engine):
         return _Residues(digits, left, (rounded | vanished).sum(axis=1))
 
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
-        return self.pack_integers(left, pair_integers(high, low, shift), system, bits)
+        return self.pack_integers(left, pair_integers(high, low, shift, inner), system, bits)
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
@@ -211,6 +218,9 @@ class EncodedEngine(Engine):
 
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
         return self.inner.norms(x, top, inner)
+
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        return self.inner.survey_pairs(high, low, inner)
 
     def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
         return self.inner.depths(x, top, inner, bins)
