@@ -12,8 +12,10 @@
 #include <string>
 
 #include "exactdot.hpp"
+#include "limbs.hpp"
 #include "pairs.hpp"
 #include "product.hpp"
+#include "pyints.hpp"
 #include "survey.hpp"
 #include "wrapped.hpp"
 
@@ -345,10 +347,9 @@ NB_MODULE(_native, m) {
                          nb::ndarray<const uint32_t, nb::ndim<3>, nb::device::cpu> x, const Moduli& moduli,
                          int threads, nb::object progress) {
     const auto words = static_cast<int64_t>(x.shape(2));
-    require(words >= 1 && (x.stride(2) == 1 || words == 1) && x.stride(0) % words == 0 && x.stride(1) % words == 0,
-            "words of one element lie side by side");
-    const WordView v{x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), words,
-                     x.stride(0) / words, x.stride(1) / words};
+    require(words >= 1 && (x.stride(2) == 1 || words == 1), "words of one element lie side by side");
+    const WordView v{x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), words, x.stride(0),
+                     x.stride(1)};
     return run(progress, [&](const Poll& poll) {
       return pack_words(find_isa(isa), left, v, moduli.table, threads, poll);
     });
@@ -433,6 +434,28 @@ NB_MODULE(_native, m) {
   }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
 
+  m.def("multiply_limbs", [](const std::vector<Operand*>& left, const std::vector<Operand*>& right, int limb_bits,
+                             const std::vector<Crt*>& crt,
+                             nb::ndarray<uint64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> out, int threads,
+                             nb::object progress) {
+    require(!left.empty() && !right.empty() && crt.size() == left.size() + right.size() - 1 && limb_bits > 0,
+            "one CRT table for each coefficient");
+    for (const Operand* a : left)
+      for (const Operand* b : right) match(*a, *b);
+    std::vector<CrtTable> tables;
+    for (const Crt* c : crt) {
+      require(static_cast<int>(c->inverse.size()) == left[0]->planes, "the operands' moduli and the CRT's differ");
+      tables.push_back(c->table());
+    }
+    for (const Operand* a : left) require(a->vectors == static_cast<int64_t>(out.shape(0)), "as many rows as out");
+    for (const Operand* b : right) require(b->vectors == static_cast<int64_t>(out.shape(1)), "as many columns as out");
+    const std::vector<const Operand*> a(left.begin(), left.end()), b(right.begin(), right.end());
+    run(progress, [&](const Poll& poll) {
+      multiply_limbs(a, b, limb_bits, tables, crt[0]->modulus, out.data(), static_cast<int64_t>(out.shape(2)), threads, poll);
+    });
+  }, nb::arg("left"), nb::arg("right"), nb::arg("limb_bits"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
+     nb::arg("progress").none());
+
   m.def("multiply_direct", [](const Operand& left, const Operand& right, uint64_t modulus, MutableMatrix out,
                               int threads, nb::object progress) {
     match(left, right);
@@ -508,4 +531,6 @@ NB_MODULE(_native, m) {
       return 0;
     });
   }, nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("format"), nb::arg("threads"), nb::arg("progress").none());
+
+  bind_python_ints(m);
 }

@@ -302,7 +302,7 @@ Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTab
     const int64_t nv = std::min<int64_t>(o.width, x.vectors - v0), np = std::min(block, x.depth - p0);
     for (int64_t p = 0; p < np; ++p)
       for (int64_t v = 0; v < nv; ++v) {
-        const uint32_t* w = x.data + ((v0 + v) * x.stride_v + (p0 + p) * x.stride_k) * x.words;
+        const uint32_t* w = x.data + (v0 + v) * x.stride_v + (p0 + p) * x.stride_k;
         const uint32_t sign = w[x.words - 1] >> 31 ? ~0u : 0u;
         float* out = digits.data() + (p / 4) * o.width * 4 + 4 * v + p % 4;
         uint32_t carry = 0;

@@ -25,7 +25,7 @@ struct View {
 struct WordView {
   const uint32_t* data;
   int64_t vectors, depth, words;
-  int64_t stride_v, stride_k;  // in elements of `words` words
+  int64_t stride_v, stride_k;  // in words
 };
 
 class AlignedBytes {

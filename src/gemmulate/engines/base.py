@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -80,6 +81,11 @@ class Engine(ABC):
     """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
 
     name: str
+
+    @property
+    @abstractmethod
+    def widest_bits(self) -> int:
+        """Bits, sign included, of the widest integers that products give; wider operands are cut into limbs."""
 
     @abstractmethod
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
@@ -176,6 +182,20 @@ class Engine(ABC):
     @abstractmethod
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         """Write two's complement results to `out` (m, n, words); return the largest bit length, sign included."""
+
+    @abstractmethod
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        """Write Σ_ij left_i right_j 2^(limb_bits (i + j)), two's complement, to `out` (m, n, words).
+
+        The system covers every coefficient Σ_{i+j=s} left_i right_j.
+        """
 
     @abstractmethod
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:

@@ -7,6 +7,7 @@ Python integers, about a microsecond for each element and modulus.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from gemmulate.engines import progress
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
-from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric
+from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric, widest_bits
 from gemmulate.engines.rounding import round_to_float, round_to_pair
 
 # Exact while every partial sum of u8 × s8 products stays below 2^53: depth 2^53 / (255 · 128).
@@ -86,6 +87,10 @@ class ReferenceEngine(Engine):
     """NumPy alone; `threads` is accepted and left to NumPy's BLAS."""
 
     name = "reference"
+
+    @property
+    def widest_bits(self) -> int:
+        return widest_bits()
 
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         finite = np.isfinite(x)
@@ -220,10 +225,22 @@ class ReferenceEngine(Engine):
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
-        mask = (1 << 64) - 1
-        for w in range(out.shape[2]):
-            out[:, :, w] = (exact >> 64 * w & mask).astype(np.uint64)
+        store_words(exact, out)
         return largest_bits(exact)
+
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        total = np.zeros(out.shape[:2], dtype=object)
+        for i, x in enumerate(left):
+            for j, y in enumerate(right):
+                total += self._integers(x, y, system) << limb_bits * (i + j)
+        store_words(total, out)
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
@@ -355,6 +372,12 @@ def _all_negative_zero(x: Array, y: Array) -> bool:
 def largest_bits(exact: Array) -> int:
     """Largest bit length of two's complement numbers, the sign included."""
     return max((((~v) if v < 0 else v).bit_length() + 1 for v in exact.flat), default=0)
+
+
+def store_words(exact: Array, out: npt.NDArray[np.uint64]) -> None:
+    """Python ints (m, n) as two's complement words (m, n, words), least first."""
+    for w in range(out.shape[2]):
+        out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
 
 
 def store_low_bits(exact: Array, out: Array) -> int:

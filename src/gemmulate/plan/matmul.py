@@ -19,10 +19,10 @@ from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
     multiply_integers,
-    multiply_objects,
-    multiply_to_words,
+    multiply_to_objects,
 )
 from gemmulate.schemes.modular import as_modulus, multiply_modular
+from gemmulate.schemes.python_ints import multiply_objects
 from gemmulate.schemes.wrapped import multiply_wrapped
 
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
@@ -299,7 +299,7 @@ def _exact_objects(engine: Engine, a: Array, bt: Array) -> Array:
         block = np.empty((a.shape[0], bt.shape[0]), dtype=np.int64)
         multiply_integers(engine, a, bt, choice, block)
         return block.astype(object)
-    return multiply_to_words(engine, a, bt, choice)
+    return multiply_to_objects(engine, a, bt, choice)
 
 
 def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:

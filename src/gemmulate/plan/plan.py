@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.python_ints import int_bounds
 from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
@@ -19,6 +20,7 @@ from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import choose_floats
 from gemmulate.schemes.integers import choose_for_ranges, choose_integers, magnitude_bits
+from gemmulate.schemes.python_ints import choose_limbs
 
 _EXACTNESS = {
     "fast": "|C − AB| ≤ 2u·k·max|row|·max|column|, proven from norms",
@@ -223,20 +225,27 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
     a, bt = pair
     (m, k), n = a.shape, bt.shape[0]
     if kind == "object":
-        ranges = [(min(0, min(x.flat)), max(0, max(x.flat))) for x in (a, bt)]
+        ranges = [int_bounds(x) or (0, 0) for x in (a, bt)]
         wide = k * max(map(abs, ranges[0])) * max(map(abs, ranges[1]))
-        if moduli_needed(wide) is None:
-            widths = tuple(magnitude_bits(*r) for r in ranges)
+        if moduli_needed(wide) is None or wide.bit_length() + 1 > engine.widest_bits:
+            widths = magnitude_bits(*ranges[0]), magnitude_bits(*ranges[1])
+            cut = choose_limbs(*widths, k, engine.widest_bits)
+            moduli, (left, right) = cut.system.moduli, cut.limbs
+            packed = packed_bytes(m, n, k * len(moduli) * max(cut.limbs))
             limbs = (
                 ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),
-                ("scheme", "limbs, then residues", f"results of {wide.bit_length()} bits exceed one residue system"),
-                *_closing(engine, 0, "exact integers"),
+                ("scheme", f"{left} and {right} limbs of {cut.limb_bits} bits", f"{wide.bit_length()} bits of result"),
+                ("residues", f"{len(moduli)} moduli", f"{moduli[0]} … {moduli[-1]}: for every pair of limbs"),
+                *_closing(engine, packed, "exact integers"),
             )
             return _EMPTY | {
                 "result": result,
                 "scheme": "limbs",
+                "moduli": moduli,
+                "products": cut.products,
                 "bits": widths,
                 "window_bits": wide.bit_length() + 1,
+                "packed_bytes": packed,
                 "exactness": "exact integers",
                 "formats": ("int8", "uint8"),
                 "reasons": limbs,

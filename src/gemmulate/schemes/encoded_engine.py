@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from gemmulate.encodings import Design
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
-from gemmulate.engines.reference import largest_bits, pair_integers, round_pairs, round_products, store_low_bits
+from gemmulate.engines.reference import (
+    largest_bits,
+    pair_integers,
+    round_pairs,
+    round_products,
+    store_low_bits,
+    store_words,
+)
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
@@ -29,6 +36,7 @@ from gemmulate.schemes.encoded import (
     multiply_direct,
     multiply_prepared,
     prepare,
+    reach_bits,
     window_of,
 )
 from gemmulate.schemes.floats import FloatChoice, operand_shifts
@@ -72,10 +80,11 @@ class _Residues:
     prepared: dict[tuple[int, ...], EncodedOperand] = field(default_factory=dict)
 
     def planes(self, design: Design) -> EncodedOperand:
-        if design.moduli not in self.prepared:
+        found = self.prepared.get(design.moduli)
+        if found is None or found.design is not design:
             self.prepared.clear()  # blocks rarely need another design, and planes are large
-            self.prepared[design.moduli] = prepare(self.digits, design, self.left)
-        return self.prepared[design.moduli]
+            found = self.prepared[design.moduli] = prepare(self.digits, design, self.left)
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -109,6 +118,10 @@ class EncodedEngine(Engine):
         self.formats = check_formats(formats)
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
+
+    @property
+    def widest_bits(self) -> int:
+        return min(self.inner.widest_bits, reach_bits(self.formats))
 
     def plane_product(self, left: Int8, right: Int8) -> Int64:
         """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
@@ -189,9 +202,27 @@ class EncodedEngine(Engine):
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
-        for w in range(out.shape[2]):
-            out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
+        store_words(exact, out)
         return largest_bits(exact)
+
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        a, b = ([x for x in side if isinstance(x, _Residues)] for side in (left, right))
+        # One design for all: an operand's planes are kept for one.
+        window = max(window_of(x.digits, y.digits, system.product) for x in a for y in b)
+        chosen = design_for_window(window, self.formats)
+        total = np.zeros(out.shape[:2], dtype=object)
+        for i, x in enumerate(a):
+            for j, y in enumerate(b):
+                product = multiply_prepared(x.planes(chosen), y.planes(chosen), self.plane_product)
+                total += product << limb_bits * (i + j)
+        store_words(total, out)
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
