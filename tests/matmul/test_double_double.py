@@ -272,6 +272,22 @@ def test_inner_scaling(mm: Matmul, engine: str) -> None:
     assert_bits(mm(left, right).lo, gm.matmul(left, right, engine="reference").lo)
 
 
+def test_few_bits_are_kept_as_they_are(mm: Matmul, engine: str) -> None:
+    """Integers, and entries 80 binary orders apart: exact products of as few moduli as the data's bits need."""
+    rng = np.random.default_rng(83)
+    x = gm.DoubleDouble(rng.integers(-(2**30), 2**30, (6, 9)))
+    y = np.where(rng.random((9, 4)) < 0.5, 1.0, 2.0**-80)
+    plan = gm.plan(x, y, engine=engine)
+    assert plan.scheme == "residues"
+    assert plan.products == len(plan.moduli) < 20
+    exact = x.to_fractions() @ gm.DoubleDouble(y).to_fractions()
+    for accuracy in ("fp64", "exact"):
+        got = mm(x, y, accuracy=accuracy)
+        for value, high, low in zip(exact.flat, got.hi.flat, got.lo.flat, strict=True):
+            assert high == value.numerator / value.denominator
+            assert abs(Fraction(float(high)) + Fraction(float(low)) - value) <= abs(value) / 2**106
+
+
 def test_refusals(mm: Matmul) -> None:
     x, both = gm.DoubleDouble(np.ones((2, 2))), np.ones((2, 2))
     for call, error, words in (

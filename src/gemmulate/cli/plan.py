@@ -32,12 +32,13 @@ def plan(
     Args:
         a: Left matrix file: .npy, .npz (FILE.npz:MEMBER), .mtx, .mtx.gz, .csv or .csv.gz.
         b: Right matrix file.
-        accuracy: For floats: fast, fp64 (fp32 likewise) or exact.
+        accuracy: For floats: fast, fp64 (fp32 likewise), exact or double-double.
         overflow: For integers that do not fit the result's dtype: raise, wrap or object.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
     """
     import gemmulate as gm
 
-    left, right = read_pair(a, b, max_gib)
-    chosen = gm.plan(left, right, accuracy=accuracy, overflow=overflow, engine=engine)
+    left, right = read_pair(a, b, max_gib, accuracy)
+    grade = "fp64" if accuracy == "double-double" else accuracy
+    chosen = gm.plan(left, right, accuracy=grade, overflow=overflow, engine=engine)
     print(chosen.to_json() if as_json else chosen.explain())

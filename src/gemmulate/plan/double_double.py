@@ -145,7 +145,7 @@ def describe_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> tuple
             "scheme": "residues",
             "formats": ("int8", "uint8"),
             "moduli": moduli,
-            "products": len(moduli) + (not exact),
+            "products": len(moduli) + c.assessed,
             "bits": (c.bits_left, c.bits_right),
             "window_bits": c.bound.bit_length() + 1,
             "repaired": len(c.repair),

@@ -33,6 +33,7 @@ from gemmulate.schemes.special import fill_special
 # may take 3 · 2^-106. `assess` counts roundings of 1/2 where pairs have up to 3/4, hence two thirds of that as budget;
 # the last factor covers |lo| ≤ 2^-53 |hi|, which the norms and magnitudes of hi leave out, and |A'B'| above |A||B|.
 _BUDGET = 2.0**-105 * (1 - 2.0**-40)
+_LEAST_BITS = 105
 # Bits beyond which an inner scaling is looked for: Gaussian pairs need 107 + ~25 bits to be kept exactly, and t is
 # about 112 where exponents do not spread.
 _INNER_SCALING_BITS = 140
@@ -59,6 +60,7 @@ class PairChoice:
     bound: int  # |A'B'| ≤ bound
     system: ResidueSystem | None  # None: the long accumulator for every element
     repair: npt.NDArray[np.int64]  # elements for the long accumulator, (count, 2)
+    assessed: bool  # one product of magnitudes told how many bits are needed
 
 
 def _survey(engine: Engine, high: Array, low: Array, inner: Int32 | None) -> PairSide:
@@ -97,13 +99,14 @@ def choose_pairs(engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array]
     sides, spread = (left.side, right.side), (left.side.exact_bits, right.side.exact_bits)
     none = np.zeros((0, 2), dtype=np.int64)
 
-    def choice(t: int, repair: npt.NDArray[np.int64]) -> PairChoice:
+    def choice(t: int, repair: npt.NDArray[np.int64] = none, *, assessed: bool = True) -> PairChoice:
         bits = min(t, spread[0]), min(t, spread[1])
         bound = window(*sides, *(max(16, b) for b in bits))
-        return PairChoice(left, right, inner, *bits, bound, residue_system(bound), repair)
+        return PairChoice(left, right, inner, *bits, bound, residue_system(bound), repair, assessed)
 
-    if exact:
-        return choice(max(spread), none)
+    # No assessment asks for fewer bits: with |a| ≤ 2^top the sums of magnitudes are at least 2^-top L each.
+    if exact or max(spread) <= _LEAST_BITS:
+        return choice(max(spread), assessed=False)
     need = np.empty((m, n), dtype=np.uint8)
     hist = engine.assess(
         engine.pack_magnitudes(True, left.high, left.side.scan.top, inner),
@@ -116,9 +119,9 @@ def choose_pairs(engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array]
     # With 2^(t − 15) ≥ k the second-order terms k δ² are below the 1 that `assess` adds to the sums.
     best = componentwise_bits(*sides, hist, 17 + k.bit_length())
     if best.t is None:
-        return PairChoice(left, right, inner, 0, 0, 0, None, none)
+        return PairChoice(left, right, inner, 0, 0, 0, None, none, True)
     if best.t >= max(spread):
-        return choice(max(spread), none)
+        return choice(max(spread))
     return choice(best.t, np.argwhere(need > best.t))
 
 
