@@ -81,7 +81,20 @@ def test_words_of_any_width(engine: Engine) -> None:
         assert got == list((x @ x.T).flat)
 
 
-@pytest.mark.parametrize(("limbs", "k"), [((1, 1), 5), ((2, 3), 9), ((5, 4), 6), ((4, 1), 11), ((3, 3), 12000)])
+@pytest.mark.parametrize(
+    ("limbs", "k"),
+    [
+        ((1, 1), 5),
+        ((2, 3), 9),
+        ((5, 4), 6),
+        ((2, 2), 7),
+        ((4, 4), 11),
+        ((8, 8), 3),
+        ((6, 6), 4),
+        ((3, 3), 12000),
+        ((4, 4), 12000),
+    ],
+)
 def test_products_of_limbs(engine: Engine, limbs: tuple[int, int], k: int) -> None:
     """Coefficients summed over pairs of limbs, folded beyond depth 32,768, shifted by bits that are no whole digits."""
     rng = np.random.default_rng(8)
