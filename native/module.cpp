@@ -451,7 +451,8 @@ NB_MODULE(_native, m) {
     for (const Operand* b : right) require(b->vectors == static_cast<int64_t>(out.shape(1)), "as many columns as out");
     const std::vector<const Operand*> a(left.begin(), left.end()), b(right.begin(), right.end());
     run(progress, [&](const Poll& poll) {
-      multiply_limbs(a, b, limb_bits, tables, crt[0]->modulus, out.data(), static_cast<int64_t>(out.shape(2)), threads, poll);
+      const auto words = static_cast<int64_t>(out.shape(2));
+      multiply_limbs(a, b, limb_bits, tables, crt[0]->modulus, out.data(), words, threads, poll);
     });
   }, nb::arg("left"), nb::arg("right"), nb::arg("limb_bits"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());

@@ -82,6 +82,11 @@ def test_the_bits_are_those_of_every_engine(mm: Matmul) -> None:
             got = mm(a, b, threads=threads)
             assert_bits(got.hi, want.hi)
             assert_bits(got.lo, want.lo)
+            again = gm.DoubleDouble(got.hi, got.lo)  # what products return is normalised
+            assert_bits(got.hi, again.hi)
+            assert_bits(got.lo, again.lo)
+            with pytest.raises(ValueError, match="read-only"):
+                got.lo[0, 0] = 1
 
 
 def test_cancellation(mm: Matmul) -> None:

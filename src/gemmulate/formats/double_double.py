@@ -58,6 +58,18 @@ class DoubleDouble:
             object.__setattr__(self, name, part)
 
     @classmethod
+    def of_normalised(cls, hi: Float64, lo: Float64) -> DoubleDouble:
+        """The pairs of float64 arrays that are normalised already (hi = fl(hi + lo), lo = 0 where hi is not finite).
+
+        Nothing is checked or copied; both arrays become read-only.
+        """
+        self = object.__new__(cls)
+        for name, part in (("hi", hi), ("lo", lo)):
+            part.flags.writeable = False
+            object.__setattr__(self, name, part)
+        return self
+
+    @classmethod
     def from_values(cls, values: Any) -> DoubleDouble:
         """The nearest pairs of numbers of any kind: hi is the number rounded to nearest, lo the rest rounded.
 

@@ -98,7 +98,7 @@ def multiply_double_double(
         for index in np.ndindex(*stack.batch):
             multiply_pairs(engine, _choose(engine, stack, rest, index, exact), high[index], low[index])
     if parts is None:
-        return DoubleDouble(high.reshape(stack.shape), low.reshape(stack.shape))
+        return DoubleDouble.of_normalised(high.reshape(stack.shape), low.reshape(stack.shape))
     for part, value in zip(parts, (high, low), strict=True):
         if not np.may_share_memory(part, value):
             part[...] = value.reshape(stack.shape)
