@@ -46,6 +46,17 @@ struct WrapKernel {
   int mr, nr;
   void (*multiply)(const T* a, const T* b, int64_t k, T* c, int64_t ldc);
 };
+// Pairs of float64 (pair_kernels.inc). n is a multiple of 8 everywhere.
+struct PairKernels {
+  // The integers that crt left, times scale[i], rounded once to high + low; hard[i] where this cannot tell.
+  void (*round)(const double* acc, int64_t n, int limbs, const double* scale, double* high, double* low,
+                uint8_t* hard);
+  void (*exponents)(const double* high, const double* low, const int64_t* shift, int64_t n, int64_t* largest,
+                    int64_t* lsb, int64_t* special);
+  void (*norms)(const double* x, const double* f1, const double* f2, int64_t n, double* sum, double* square);
+};
+// Lanes of `exponents` that saw no number: largest -kUnsetExponent, lsb +kUnsetExponent, or a few thousand off.
+inline constexpr int64_t kUnsetExponent = 1 << 20;
 
 // For each term x = a b: s = fl(head + x) with one rounding (FMA), tail += fl(x - (s - head)), head = s.
 // Left panel [k][mr], right panel [k][nr]; head and tail are [mr][ld]. No kernel without FMA.
@@ -103,6 +114,7 @@ struct Isa {
                     double* peak);
   void (*round_anchored)(const double* head, const double* tail, int64_t n, const AnchoredRow& row,
                          const AnchoredColumns& column, double* out, uint8_t* hard);
+  PairKernels pair;
 };
 
 const Isa& isa_scalar();

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kVectorBytes = 64;
 #include "kernels.inc"
+#include "pair_kernels.inc"
 
 // Tile 12 x 32, packing [k/4][width][4]; 24 accumulators, 2 for b, the broadcast of a from memory: 26 of 32
 // registers. 14 loads for 24 VPDPBUSD keep both load ports below the two multiply ports.
@@ -94,7 +95,7 @@ const Isa& isa_avx512vnni() {
                            {12, 16, multiply_wide<uint64_t, 12, 2>},
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},
-                           scan_across, scan_along, norms_f64, round_anchored};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels};
   return isa;
 }
 

@@ -6,6 +6,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 #include "kernels.inc"
+#include "pair_kernels.inc"
 
 // Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
 constexpr int kMr = 4, kNr = 8;
@@ -32,7 +33,7 @@ const Isa& isa_scalar() {
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
-                           scan_across, scan_along, norms_f64, round_anchored};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels};
   return isa;
 }
 

@@ -13,7 +13,10 @@
 
 #include "anchored.hpp"
 #include "exactdot.hpp"
+#include "limbs.hpp"
+#include "pairs.hpp"
 #include "product.hpp"
+#include "pyints.hpp"
 #include "survey.hpp"
 #include "wrapped.hpp"
 
@@ -298,16 +301,30 @@ NB_MODULE(_native, m) {
      nb::arg("count"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("pack_pairs", [](const std::string& isa, bool left, Matrix high, Matrix low, Vector<int32_t> shift,
-                         const Moduli& moduli, int threads, nb::object progress) {
+                         std::optional<Vector<int32_t>> inner, const Moduli& moduli, int threads,
+                         nb::object progress) {
     const View h = view_of(high), l = view_of(low);
     require(h.type == Type::f64 && l.type == Type::f64 && h.vectors == l.vectors && h.depth == l.depth,
             "a pair has two float64 matrices of one shape");
     require(static_cast<int64_t>(shift.shape(0)) == h.vectors, "one exponent for each vector");
+    const int32_t* e = optional_vector(inner, h.depth);
     return run(progress, [&](const Poll& poll) {
-      return pack_pairs(find_isa(isa), left, h, l, shift.data(), moduli.table, threads, poll);
+      return pack_pairs(find_isa(isa), left, h, l, shift.data(), e, moduli.table, threads, poll);
     });
-  }, nb::arg("isa"), nb::arg("left"), nb::arg("high"), nb::arg("low"), nb::arg("shift"), nb::arg("moduli"),
-     nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("high"), nb::arg("low"), nb::arg("shift"), nb::arg("inner").none(),
+     nb::arg("moduli"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("survey_pairs", [](const std::string& isa, Matrix high, Matrix low, std::optional<Vector<int32_t>> inner,
+                           int threads, nb::object progress) {
+    const View h = view_of(high), l = view_of(low);
+    require(h.type == Type::f64 && l.type == Type::f64 && h.vectors == l.vectors && h.depth == l.depth,
+            "a pair has two float64 matrices of one shape");
+    const int32_t* e = optional_vector(inner, h.depth);
+    PairSurvey s = run(progress, [&](const Poll& poll) { return survey_pairs(find_isa(isa), h, l, e, threads, poll); });
+    return nb::make_tuple(to_numpy(std::move(s.top)), to_numpy(std::move(s.lsb)), to_numpy(std::move(s.special)),
+                          to_numpy(std::move(s.sum)), to_numpy(std::move(s.square)));
+  }, nb::arg("isa"), nb::arg("high"), nb::arg("low"), nb::arg("inner").none(), nb::arg("threads"),
+     nb::arg("progress").none());
 
   m.def("multiply_pairs", [](const Operand& left, const Operand& right, const Crt& crt, Vector<int32_t> rows,
                              Vector<int32_t> columns, MutableMatrix high, MutableMatrix low, int threads,
@@ -336,10 +353,9 @@ NB_MODULE(_native, m) {
                          nb::ndarray<const uint32_t, nb::ndim<3>, nb::device::cpu> x, const Moduli& moduli,
                          int threads, nb::object progress) {
     const auto words = static_cast<int64_t>(x.shape(2));
-    require(words >= 1 && (x.stride(2) == 1 || words == 1) && x.stride(0) % words == 0 && x.stride(1) % words == 0,
-            "words of one element lie side by side");
-    const WordView v{x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), words,
-                     x.stride(0) / words, x.stride(1) / words};
+    require(words >= 1 && (x.stride(2) == 1 || words == 1), "words of one element lie side by side");
+    const WordView v{x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), words, x.stride(0),
+                     x.stride(1)};
     return run(progress, [&](const Poll& poll) {
       return pack_words(find_isa(isa), left, v, moduli.table, threads, poll);
     });
@@ -422,6 +438,29 @@ NB_MODULE(_native, m) {
     const Recombination r{crt.table(), crt.modulus};
     return run(progress, [&](const Poll& poll) { return multiply_residues(left, right, r, t, threads, poll); }).bits;
   }, nb::arg("left"), nb::arg("right"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
+     nb::arg("progress").none());
+
+  m.def("multiply_limbs", [](const std::vector<Operand*>& left, const std::vector<Operand*>& right, int limb_bits,
+                             const std::vector<Crt*>& crt,
+                             nb::ndarray<uint64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> out, int threads,
+                             nb::object progress) {
+    require(!left.empty() && !right.empty() && crt.size() == left.size() + right.size() - 1 && limb_bits > 0,
+            "one CRT table for each coefficient");
+    for (const Operand* a : left)
+      for (const Operand* b : right) match(*a, *b);
+    std::vector<CrtTable> tables;
+    for (const Crt* c : crt) {
+      require(static_cast<int>(c->inverse.size()) == left[0]->planes, "the operands' moduli and the CRT's differ");
+      tables.push_back(c->table());
+    }
+    for (const Operand* a : left) require(a->vectors == static_cast<int64_t>(out.shape(0)), "as many rows as out");
+    for (const Operand* b : right) require(b->vectors == static_cast<int64_t>(out.shape(1)), "as many columns as out");
+    const std::vector<const Operand*> a(left.begin(), left.end()), b(right.begin(), right.end());
+    run(progress, [&](const Poll& poll) {
+      const auto words = static_cast<int64_t>(out.shape(2));
+      multiply_limbs(a, b, limb_bits, tables, crt[0]->modulus, out.data(), words, threads, poll);
+    });
+  }, nb::arg("left"), nb::arg("right"), nb::arg("limb_bits"), nb::arg("crt"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
 
   m.def("multiply_direct", [](const Operand& left, const Operand& right, uint64_t modulus, MutableMatrix out,
@@ -542,4 +581,6 @@ NB_MODULE(_native, m) {
       return 0;
     });
   }, nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("format"), nb::arg("threads"), nb::arg("progress").none());
+
+  bind_python_ints(m);
 }

@@ -194,7 +194,7 @@ Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shi
 }
 
 Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
-                   const ModuliTable& table, int threads, const Poll& poll) {
+                   const int32_t* inner, const ModuliTable& table, int threads, const Poll& poll) {
   Operand o = make_operand(isa, left, table.moduli, high.vectors, high.depth);
   const int64_t cells = kBlockDepth * o.width;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
@@ -205,7 +205,7 @@ Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low,
     digits.resize(static_cast<size_t>(2 * cells * table.digits));
     double *value = buffer.data(), *f1 = value + cells, *f2 = f1 + cells;
     float *sum = digits.data(), *part = sum + n * table.digits;
-    if (p0 == 0) fill_scales(o, shift, nullptr, v0, p0, std::min(kBlockDepth, o.k4 * 4), f1, f2);
+    if (inner || p0 == 0) fill_scales(o, shift, inner, v0, p0, inner ? block : std::min(kBlockDepth, o.k4 * 4), f1, f2);
     const auto cut = [&](const View& x, float* out) {
       gather<double>(x, v0, o.width, p0, block, value, finite_or_zero);
       isa.digits_f64(value, f1, f2, n, table.digits, out, nullptr);
@@ -283,7 +283,7 @@ Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTab
     const int64_t nv = std::min<int64_t>(o.width, x.vectors - v0), np = std::min(block, x.depth - p0);
     for (int64_t p = 0; p < np; ++p)
       for (int64_t v = 0; v < nv; ++v) {
-        const uint32_t* w = x.data + ((v0 + v) * x.stride_v + (p0 + p) * x.stride_k) * x.words;
+        const uint32_t* w = x.data + (v0 + v) * x.stride_v + (p0 + p) * x.stride_k;
         const uint32_t sign = w[x.words - 1] >> 31 ? ~0u : 0u;
         float* out = digits.data() + (p / 4) * o.width * 4 + 4 * v + p % 4;
         uint32_t carry = 0;

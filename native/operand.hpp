@@ -25,7 +25,7 @@ struct View {
 struct WordView {
   const uint32_t* data;
   int64_t vectors, depth, words;
-  int64_t stride_v, stride_k;  // in elements of `words` words
+  int64_t stride_v, stride_k;  // in words
 };
 
 class AlignedBytes {
@@ -75,9 +75,9 @@ struct Operand {
 Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shift, const int32_t* inner,
                     const ModuliTable& table, bool count_inexact, int threads, const Poll& poll);
 // The same for pairs of float64, value = high + low: integers within 3/4 of (high + low) 2^shift[v]. A fraction of
-// high 2^shift leaves |low 2^shift| <= 1/4, which rounds to zero.
+// high 2^shift leaves |low 2^shift| <= 1/4, which rounds to zero. With inner, shift[v] + inner[p] throughout.
 Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
-                   const ModuliTable& table, int threads, const Poll& poll);
+                   const int32_t* inner, const ModuliTable& table, int threads, const Poll& poll);
 Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
                       const Poll& poll);
 Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTable& table, int threads,

@@ -109,14 +109,39 @@ class Finisher {
   }
 
   void pairs(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    scale_.resize(static_cast<size_t>(n));
+    value_.resize(static_cast<size_t>(2 * n));
+    hard_.assign(static_cast<size_t>(n), 0);
+    double *high = value_.data(), *low = high + n;
+    const auto exponent = [&](int64_t j) { return int64_t{r.row_exponent[i]} + r.column_exponent[j0 + j]; };
+    int64_t least = 0, most = 0;
+    for (int64_t j = 0; j < columns; ++j) {
+      least = std::min(least, exponent(j));
+      most = std::max(most, exponent(j));
+    }
+    // Both parts are integers below 2^(40 limbs) times 2^exponent: normal numbers or zero.
+    if (least >= -1022 && most + kLimbBits * r.crt.limbs <= 1023) {
+      for (int64_t j = 0; j < columns; ++j) scale_[static_cast<size_t>(j)] = exp2_exact(static_cast<int>(exponent(j)));
+      std::fill(scale_.begin() + columns, scale_.end(), 0.0);
+      left.isa->pair.round(acc, n, r.crt.limbs, scale_.data(), high, low, hard_.data());
+    } else {
+      std::fill(hard_.begin(), hard_.begin() + columns, 1);
+    }
     const int words = kLimbBits * r.crt.limbs / 64 + 1;
     for (int64_t j = 0; j < columns; ++j) {
-      uint64_t w[kWords];
-      limbs_to_words(acc + j, n, r.crt.limbs, w, words);
-      const Pair value = round_pair(w, words, int64_t{r.row_exponent[i]} + r.column_exponent[j0 + j]);
-      zeros += value.high == 0.0;
-      *element<double>(target, i, j0 + j) = value.high;
-      target.low[i * target.low_stride_i + (j0 + j) * target.low_stride_j] = value.low;
+      if (hard_[static_cast<size_t>(j)]) {
+        uint64_t w[kWords];
+        limbs_to_words(acc + j, n, r.crt.limbs, w, words);
+        const Pair value = round_pair(w, words, exponent(j));
+        high[j] = value.high;
+        low[j] = value.low;
+      }
+      zeros += high[j] == 0.0;
+    }
+    double *out = element<double>(target, i, j0), *rest = target.low + i * target.low_stride_i + j0 * target.low_stride_j;
+    for (int64_t j = 0; j < columns; ++j) {
+      out[j * target.stride_j] = high[j];
+      rest[j * target.low_stride_j] = low[j];
     }
   }
 

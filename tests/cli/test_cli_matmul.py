@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gemmulate as gm
 from gemmulate.data import path_of
 from gemmulate.io import read_matrix
 
@@ -211,3 +212,48 @@ def test_formats_and_modulus_reach_matmul_and_plan(run: Run, files: Path) -> Non
     status, out, err = run("plan", files / "f.npy", files / "f.npy", "--formats", "fp16")
     assert (status, out) == (2, "")
     assert "formats = 'fp16'" in err
+
+
+def test_double_double(run: Run, files: Path) -> None:
+    """Pairs in and out of archives of hi and lo, against Fractions; plain files with --accuracy double-double."""
+    rng = np.random.default_rng(11)
+    x = gm.DoubleDouble(rng.standard_normal((3, 4)), rng.standard_normal((3, 4)) * 2.0**-55)
+    np.savez(files / "x.npz", hi=x.hi, lo=x.lo)
+    y = rng.standard_normal((4, 2))
+    np.save(files / "y.npy", y)
+    status, out, err = run("matmul", files / "x.npz", files / "y.npy", "-o", files / "z.npz")
+    assert (status, err) == (0, "")
+    assert "3×4 double-double times 4×2 float64 gives 3×2 double-double" in out
+    first = (files / "z.npz").read_bytes()
+    with np.load(files / "z.npz") as z:
+        assert sorted(z.files) == ["hi", "lo"]
+        got = gm.DoubleDouble(z["hi"], z["lo"]).to_fractions()
+    exact = x.to_fractions() @ gm.DoubleDouble(y).to_fractions()
+    size = np.abs(x.to_fractions()) @ np.abs(gm.DoubleDouble(y).to_fractions())
+    assert all(abs(g - e) <= s / 2**104 for g, e, s in zip(got.flat, exact.flat, size.flat, strict=True))
+    assert run("matmul", files / "x.npz", files / "y.npy", "-o", files / "z.npz").status == 0
+    assert (files / "z.npz").read_bytes() == first
+    record = json.loads(run("matmul", files / "z.npz", files / "a.csv", "--json").out)
+    assert record["a"] == {"path": str(files / "z.npz"), "shape": [3, 2], "dtype": "double-double"}
+    assert record["result"]["dtype"] == "double-double"
+    with np.load(files / "z.npz") as z:
+        product = gm.matmul(gm.DoubleDouble(z["hi"], z["lo"]), np.array([[1, 2], [3, 4]]))
+    assert record["result"]["sha256"] == hashlib.sha256(product.hi.tobytes() + product.lo.tobytes()).hexdigest()
+    np.save(files / "ones.npy", np.array([[1.0, 2.0**-80]]))
+    np.save(files / "two.npy", np.ones((2, 1)))
+    plain = run("matmul", files / "ones.npy", files / "two.npy", "--accuracy", "double-double")
+    assert plain.status == 0
+    assert plain.out.startswith("hi\n[[1.]]\nlo\n[[8.27180613e-25]]\n")
+    assert "residues" in run("plan", files / "ones.npy", files / "two.npy", "--accuracy", "double-double").out
+    assert run("matmul", f"{files / 'x.npz'}:hi", files / "y.npy", "-o", files / "c.npy").status == 0
+    before = sorted(os.listdir(files))
+    for arguments, message in (
+        ((files / "x.npz", files / "y.npy", "-o", files / "c.csv"), "name a .npz file, which gets hi and lo"),
+        ((files / "a.npy", files / "a.npy", "-o", files / "d.npz"), "but for double-double products"),
+        ((files / "x.npz", files / "y.npy", "--modulus", 7), "modulus = 7 needs integer operands"),
+        ((files / "x.npz", files / "y.npy", "-o", files / "no" / "d.npz"), "does not exist; create it first"),
+    ):
+        status, _, err = run("matmul", *arguments)
+        assert status == 2
+        assert message in err
+    assert sorted(os.listdir(files)) == before

@@ -81,6 +81,54 @@ def test_words_of_any_width(engine: Engine) -> None:
         assert got == list((x @ x.T).flat)
 
 
+@pytest.mark.parametrize(
+    ("limbs", "k"),
+    [
+        ((1, 1), 5),
+        ((2, 3), 9),
+        ((5, 4), 6),
+        ((2, 2), 7),
+        ((4, 4), 11),
+        ((8, 8), 3),
+        ((6, 6), 4),
+        ((3, 3), 12000),
+        ((4, 4), 12000),
+    ],
+)
+def test_products_of_limbs(engine: Engine, limbs: tuple[int, int], k: int) -> None:
+    """Coefficients summed over pairs of limbs, folded beyond depth 32,768, shifted by bits that are no whole digits."""
+    rng = np.random.default_rng(8)
+    for limb_bits in (32, 64, 96) if k < 100 else (96,):
+        words = limb_bits // 32
+        raw = [
+            rng.integers(0, 1 << 32, (count, v, k, words), dtype=np.uint32)
+            for count, v in zip(limbs, (5, 4), strict=True)
+        ]
+        raw[0][:, 0], raw[1][:, 0] = 0xFFFFFFFF, 0x80000000
+        raw[0][:, 1, :, :-1], raw[0][:, 1, :, -1] = 0, 0x80000000
+        raw[1][:, 1] = raw[1][:, 0]
+        values = [[signed(x) for x in side] for side in raw]
+        system = residue_system(min(limbs) * k << 2 * (limb_bits - 1))
+        assert system is not None
+        packed = [
+            [engine.pack_words(left, x, system, limb_bits) for x in side]
+            for left, side in zip((True, False), raw, strict=True)
+        ]
+        bits = 2 * (limb_bits - 1) + limb_bits * (sum(limbs) - 2) + k.bit_length() + 4
+        out = np.zeros((5, 4, bits // 64 + 1), dtype=np.uint64)
+        engine.multiply_limbs(packed[0], packed[1], system, limb_bits, out)
+        whole = [sum(x << limb_bits * i for i, x in enumerate(side)) for side in values]
+        got = [int.from_bytes(e.tobytes(), "little", signed=True) for e in out.reshape(20, -1)]
+        assert got == list((whole[0] @ whole[1].T).flat)
+
+
+def signed(words: Any) -> Any:
+    """Two's complement words (vectors, depth, words) as Python ints."""
+    flat = words.reshape(-1, words.shape[-1])
+    values = [int.from_bytes(w.tobytes(), "little", signed=True) for w in flat]
+    return np.array([*values, None], dtype=object)[:-1].reshape(words.shape[:-1])
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("spread", [0, 5, 40])
 def test_scan_and_norms(engine: Engine, dtype: type, spread: int) -> None:

@@ -57,8 +57,8 @@ def test_products_of_pairs(engine: Engine, m: int, k: int, n: int, bits: int) ->
         assert all(abs(v) <= 1 << bits for v in kept[-1].flat)
     system = residue_system(k << 2 * bits)
     assert system is not None
-    left = engine.pack_pairs(True, *a, shifts[0], system, bits)
-    right = engine.pack_pairs(False, *b, shifts[1], system, bits)
+    left = engine.pack_pairs(True, *a, shifts[0], None, system, bits)
+    right = engine.pack_pairs(False, *b, shifts[1], None, system, bits)
     host = np.full((2, n, 2 * m), 7.0)
     high, low = host[0, :, ::2].T, host[1, :, 1::2].T  # strides of their own
     zeros = engine.multiply_pairs(left, right, system, -shifts[0], -shifts[1], high, low)
@@ -128,3 +128,77 @@ def test_long_accumulator(engine: Engine) -> None:
         else:
             assert abs(Fraction(high[i, j]) + Fraction(low[i, j]) - exact[i, j]) <= Fraction(1, 2**1075)
     assert (high[0, 0], low[0, 0]) == (0, 0)
+
+
+def test_roundings_of_every_size(engine: Engine) -> None:
+    """Integers of 1 to 230 bits with runs of zeros and ones, near powers of two, halves of places and each other."""
+    system = residue_system(1 << 231)
+    assert system is not None
+    rng = np.random.default_rng(9)
+    values: list[int] = []
+    for size in range(1, 231, 1 if engine.name != "reference" else 7):
+        for _ in range(12):
+            v = 1 << (size - 1)
+            for _ in range(int(rng.integers(0, 5))):  # few bits set, and borrows through long runs
+                v += int(rng.choice([-1, 1])) << int(rng.integers(0, size))
+            if rng.random() < 0.3:
+                v += int.from_bytes(rng.bytes(32), "little") >> (257 - size) if size > 1 else 0
+            values += [v, -v]
+    words = np.array([[(v >> 32 * w) & 0xFFFFFFFF for w in range(8)] for v in values], dtype=np.uint32)
+    left = engine.pack_words(True, words[:, None, :], system, 231)
+    right = engine.pack_integers(False, np.ones((1, 1), dtype=np.int64), system, 1)
+    high, low = np.empty((2, len(values), 1))
+    for exponent in (0, -700):
+        rows = np.full(len(values), exponent, dtype=np.int32)
+        zeros = engine.multiply_pairs(left, right, system, rows, np.zeros(1, dtype=np.int32), high, low)
+        assert zeros == values.count(0)
+        for v, h, low_part in zip(values, high[:, 0].tolist(), low[:, 0].tolist(), strict=True):
+            exact = v * Fraction(2) ** exponent
+            want = exact.numerator / exact.denominator
+            rest = (exact - Fraction(want)).as_integer_ratio()
+            want_low = rest[0] / rest[1]
+            if want + want_low != want:  # rounded up to half a place of an odd high: the even neighbour and the rest
+                want, want_low = want + want_low, -want_low
+            assert (h, low_part) == (want, want_low)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_survey(engine: Engine, inner: bool) -> None:
+    """Exponents and norms in Python integers and Fractions; rows, columns, strides, subnormals, zeros, NaN and inf."""
+    rng = np.random.default_rng(10)
+    shape = (70, 131) if engine.name != "reference" else (9, 21)
+    high = rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, shape)
+    high[3] = np.ldexp(rng.integers(1, 9, shape[1]).astype(float), -1074)
+    high[4] = 0.0
+    high[5, ::2] = 0.0
+    high[6, 1], high[7, 0], high[8] = np.nan, -np.inf, np.inf
+    low = np.where(np.isfinite(high), high, 0.0) * 2.0**-54 * rng.choice([0.0, 1.0, -0.75], shape)
+    e = rng.integers(-40, 41, shape[1]).astype(np.int32) if inner else None
+    shifts = [0] * shape[1] if e is None else e.tolist()
+    wide = np.zeros((shape[0], 2 * shape[1]))
+    wide[:, ::2] = high
+    layouts = [(high, low), (np.asfortranarray(high), np.asfortranarray(low)), (wide[:, ::2], np.asfortranarray(low))]
+    surveys = [engine.survey_pairs(*layout, e) for layout in layouts]
+    for other in surveys[1:]:
+        for a, b in zip(surveys[0], other, strict=True):
+            assert (a == b).all()
+    found = surveys[0]
+    for v in range(shape[0]):
+        entries = [
+            [(Fraction(x) * Fraction(2) ** s) for x, s in zip(part[v].tolist(), shifts, strict=True) if np.isfinite(x)]
+            for part in (high, low)
+        ]
+        assert bool(found.special[v]) == (not np.isfinite(high[v]).all())
+        sizes = [abs(x) for x in entries[0] if x]
+        if not sizes:
+            assert found.sum[v] == found.square[v] == 0
+            continue
+        top = int(found.top[v])
+        assert Fraction(2) ** (top - 1) <= max(sizes) < Fraction(2) ** top
+        unit = Fraction(2) ** int(found.lsb[v])
+        quotients = [x / unit for part in entries for x in part]
+        assert all(q.denominator == 1 for q in quotients)
+        assert any(q.numerator % 2 for q in quotients)
+        norms = [-(-x * Fraction(2) ** (15 - top) // 1) for x in sizes]
+        assert found.sum[v] == sum(norms)
+        assert found.square[v] == sum(q * q for q in norms)

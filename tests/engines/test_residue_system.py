@@ -67,6 +67,14 @@ def test_constants() -> None:
         assert system.product // m * inverse % m == 1
         assert sum(int(w) << 40 * i for i, w in enumerate(weights)) == system.product // m
     assert sum(int(w) << 40 * i for i, w in enumerate(system.product_limbs)) == system.product
+    for shift in (0, 8, 39):
+        weights = system.shifted_weights(shift)
+        for m, column in zip(system.moduli, weights.T, strict=True):
+            assert sum(int(w) << 40 * i for i, w in enumerate(column)) == system.product // m << shift
+        product = system.shifted_product(shift)
+        assert len(product) == len(weights)
+        assert sum(int(w) << 40 * i for i, w in enumerate(product)) == system.product << shift
+        assert max(product.max(), weights.max()) < 1 << 40
     for left in (False, True):
         for m, inverse, row in zip(system.moduli, system.inverses, system.coefficients(9, left), strict=True):
             assert np.abs(row).max() <= 128

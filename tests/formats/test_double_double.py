@@ -105,6 +105,30 @@ def test_long_double_and_mpmath() -> None:
         special.to_fractions()
 
 
+@given(FLOATS, st.integers(-1100, -54), st.integers(1, 60))
+def test_decimals(high: float, gap: int, digits: int) -> None:
+    """Exact, back through strings, and rounded to significant digits: no decimal of as many digits is nearer."""
+    x = gm.DoubleDouble(high, math.ldexp(high * 0.9, gap))
+    exact = x.to_fractions()[()]
+    assert Fraction(x.to_decimals()[()]) == exact
+    back = gm.DoubleDouble.from_values(str(x.to_decimals()[()]))
+    assert back.to_fractions()[()] == exact
+    rounded = x.to_decimals(digits)[()]
+    assert len(rounded.as_tuple().digits) <= digits
+    if exact:
+        place = Fraction(10) ** (rounded.adjusted() - digits + 1)
+        assert abs(Fraction(rounded) - exact) <= place / 2
+
+
+def test_special_decimals() -> None:
+    x = gm.DoubleDouble([np.inf, -np.inf, np.nan, 0.0]).to_decimals()
+    assert [str(v) for v in x] == ["Infinity", "-Infinity", "NaN", "0"]
+    with pytest.raises(ValueError, match="digits = 0"):
+        gm.DoubleDouble(1.0).to_decimals(0)
+    third = gm.DoubleDouble.from_values("1/3").to_decimals(31)[()]
+    assert str(third) == "0." + "3" * 31
+
+
 def test_views() -> None:
     x = gm.DoubleDouble(np.arange(6.0).reshape(2, 3), np.full((2, 3), 2.0**-60))
     assert x.T.shape == (3, 2)

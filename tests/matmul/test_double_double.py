@@ -82,6 +82,11 @@ def test_the_bits_are_those_of_every_engine(mm: Matmul) -> None:
             got = mm(a, b, threads=threads)
             assert_bits(got.hi, want.hi)
             assert_bits(got.lo, want.lo)
+            again = gm.DoubleDouble(got.hi, got.lo)  # what products return is normalised
+            assert_bits(got.hi, again.hi)
+            assert_bits(got.lo, again.lo)
+            with pytest.raises(ValueError, match="read-only"):
+                got.lo[0, 0] = 1
 
 
 def test_cancellation(mm: Matmul) -> None:
@@ -219,13 +224,88 @@ def test_the_plan(mm: Matmul, engine: str) -> None:
     assert gm.plan(gm.DoubleDouble(np.ones((2, 0))), np.ones((0, 3))).scheme == "empty"
 
 
+def test_out(mm: Matmul) -> None:
+    """Arrays of any layout and byte order receive both parts; what surrounds them and the operands stay as they are."""
+    rng = np.random.default_rng(81)
+    a, b = pairs(rng, (2, 3, 20), -40, 40), pairs(rng, (20, 5), -40, 40)
+    want = mm(a, b)
+    host = np.full((2, 2, 5, 8), 7.0)
+    views = host[:, :, :, 1:7:2].transpose(0, 1, 3, 2)
+    layouts = [
+        (np.empty((2, 3, 5)), np.empty((2, 3, 5))),
+        (views[0], views[1]),
+        (np.empty((2, 3, 5), ">f8"), np.empty((2, 3, 5))),
+    ]
+    for out in layouts:
+        got = mm(a, b, out=out)
+        assert got is out
+        assert_bits(out[0].astype("f8"), want.hi)
+        assert_bits(out[1].astype("f8"), want.lo)
+    assert (host[:, :, :, ::2] == 7).all()
+    x = rng.standard_normal((4, 4))  # an operand as its own result
+    square = gm.matmul(gm.DoubleDouble(np.eye(4)), x.copy())
+    low = np.empty((4, 4))
+    mm(gm.DoubleDouble(np.eye(4)), x, out=(x, low))
+    assert_bits(x, square.hi)
+    empty = np.full((2, 3), 9.0), np.full((2, 3), 9.0)
+    mm(gm.DoubleDouble(np.ones((2, 0))), np.ones((0, 3)), out=empty)
+    assert_bits(empty[0], np.zeros((2, 3)))
+    assert_bits(empty[1], np.zeros((2, 3)))
+    vector = np.empty(()), np.empty(())
+    mm(a[0, 0], b[:, 0], out=vector)
+    assert vector[1][()] == want.lo[0, 0, 0]
+
+
+def test_inner_scaling(mm: Matmul, engine: str) -> None:
+    """A D times D^-1 B: powers of two along k cost no bits, and the result is that of A B, bit for bit."""
+    rng = np.random.default_rng(82)
+    a, b = pairs(rng, (5, 24), -1, 1), pairs(rng, (24, 4), -1, 1)
+    a, b = (gm.DoubleDouble(x.hi, np.where(np.abs(x.lo) < 2.0**-200, 0, x.lo)) for x in (a, b))  # no underflow below
+    d = np.ldexp(1.0, rng.permutation(np.arange(24) * 40 - 460))
+    left, right = gm.DoubleDouble(a.hi * d, a.lo * d), gm.DoubleDouble(b.hi / d[:, None], b.lo / d[:, None])
+    plan = gm.plan(left, right, engine=engine)
+    assert plan.scheme == "residues"
+    assert plan.repaired == 0
+    assert "inner scaling" in plan.explain()
+    assert "inner scaling" not in gm.plan(a, b, engine=engine).explain()
+    check(mm, left, right)
+    for accuracy in ("fp64", "exact"):
+        got = mm(left, right, accuracy=accuracy)
+        want = mm(a, b, accuracy="exact")
+        limit = 0 if accuracy == "exact" else 2.0**-100 * (np.abs(a.hi) @ np.abs(b.hi))
+        assert (np.abs((got.hi - want.hi) + (got.lo - want.lo)) <= limit).all()
+    assert_bits(mm(left, right).lo, gm.matmul(left, right, engine="reference").lo)
+
+
+def test_few_bits_are_kept_as_they_are(mm: Matmul, engine: str) -> None:
+    """Integers, and entries 80 binary orders apart: exact products of as few moduli as the data's bits need."""
+    rng = np.random.default_rng(83)
+    x = gm.DoubleDouble(rng.integers(-(2**30), 2**30, (6, 9)))
+    y = np.where(rng.random((9, 4)) < 0.5, 1.0, 2.0**-80)
+    plan = gm.plan(x, y, engine=engine)
+    assert plan.scheme == "residues"
+    assert plan.products == len(plan.moduli) < 20
+    exact = x.to_fractions() @ gm.DoubleDouble(y).to_fractions()
+    for accuracy in ("fp64", "exact"):
+        got = mm(x, y, accuracy=accuracy)
+        for value, high, low in zip(exact.flat, got.hi.flat, got.lo.flat, strict=True):
+            assert high == value.numerator / value.denominator
+            assert abs(Fraction(float(high)) + Fraction(float(low)) - value) <= abs(value) / 2**106
+
+
 def test_refusals(mm: Matmul) -> None:
-    x = gm.DoubleDouble(np.ones((2, 2)))
+    x, both = gm.DoubleDouble(np.ones((2, 2))), np.ones((2, 2))
     for call, error, words in (
         (lambda: mm(x, x, accuracy="fast"), ValueError, "accuracy = fast"),
         (lambda: mm(x, x, accuracy=gm.Bits(3)), ValueError, r"Bits\(3\)"),
         (lambda: mm(x, x, modulus=7), TypeError, "modulus = 7"),
-        (lambda: mm(x, x, out=np.ones((2, 2))), TypeError, "out is not taken"),
+        (lambda: mm(x, x, out=np.ones((2, 2))), TypeError, r"out is a ndarray.*\(hi, lo\)"),
+        (lambda: mm(x, x, out=(np.ones((2, 2)),)), TypeError, r"out is a tuple.*\(hi, lo\)"),
+        (lambda: mm(x, x, out=(np.ones((2, 2)), np.ones((2, 2), "f4"))), TypeError, r"out\[1\] has dtype float32"),
+        (lambda: mm(x, x, out=(np.ones((2, 3)), np.ones((2, 2)))), ValueError, r"out\[0\] has shape \(2, 3\)"),
+        (lambda: mm(x, x, out=(np.ones((2, 2)), x.lo)), ValueError, r"out\[1\] is read-only"),
+        (lambda: mm(x, x, out=(both, both.T)), ValueError, "share memory"),
+        (lambda: mm(both, both, out=(both, both.copy())), TypeError, "out is a tuple"),
         (lambda: mm(x, np.ones((2, 2), complex)), TypeError, "b has dtype complex128"),
         (lambda: mm(np.array([[2**200 + 2**100 + 1, 1]], dtype=object), x), TypeError, "a holds Python ints"),
         (lambda: mm(x, np.ones((3, 2))), ValueError, r"\(2, 2\).*\(3, 2\)"),

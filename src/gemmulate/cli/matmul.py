@@ -1,7 +1,6 @@
 """`gemmulate matmul`: multiply two matrix files."""
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,8 +12,7 @@ from gemmulate.cli.options import Count
 from gemmulate.cli.output import dimensions, examples, print_json, progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from gemmulate.cli.pairs import Matrix
 
 _EXAMPLES = examples(
     (
@@ -24,11 +22,13 @@ _EXAMPLES = examples(
     ("gemmulate matmul A.mtx.gz B.mtx.gz -o C.mtx --accuracy exact", "every element correctly rounded"),
     ("gemmulate matmul A.csv B.csv -o C.csv --overflow object", "integers of any size"),
     ("gemmulate matmul pair.npz:left pair.npz:right -o C.npy", "two members of one archive"),
+    ("gemmulate matmul A.npz B.npy -o C.npz", "double-double, where an archive has the members hi and lo"),
+    ("gemmulate matmul A.npy B.npy -o C.npz --accuracy double-double", "the same of plain floats or integers"),
     ("gemmulate matmul A.npy B.npy --json", "nothing written: shapes, seconds and a SHA-256 of the result's elements"),
 )
 
 # Spelled out: the types of gemmulate.plan would load NumPy for `--help`.
-Accuracy = Literal["fast", "fp64", "fp32", "exact"]
+Accuracy = Literal["fast", "fp64", "fp32", "exact", "double-double"]
 Overflow = Literal["raise", "wrap", "object"]
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
 MaxGib = Annotated[
@@ -63,12 +63,16 @@ def matmul(
     unpickled. C may be .npy, .mtx, .mtx.gz or .csv: it appears when it is complete, or not at all. Shapes follow
     numpy.matmul, stacks and vectors included; text formats store a vector as a column.
 
+    An archive FILE.npz with exactly the members hi and lo (float64) is a double-double matrix; a product with one is
+    double-double, too, and C is then such an archive.
+
     Args:
         a: Left matrix file.
         b: Right matrix file.
         output: File to write; without it the result is printed, shortened if it is large.
         accuracy: For floats: fast (normwise bound), fp64 or fp32 (componentwise, as good as a conventional product in
-            the inputs' precision), exact (correctly rounded).
+            the inputs' precision), exact (correctly rounded), double-double (a result of two float64 parts, within
+            2^-104 of |A||B| at every element).
         overflow: For integers that do not fit the result's dtype: raise an error, wrap like NumPy, or object (Python
             ints).
         modulus: Residues in [0, p) instead of the integer product, p in 2 … 2^63.
@@ -78,17 +82,20 @@ def matmul(
         threads: Threads to use; all available ones if not given. The result's bits do not depend on it.
     """
     import gemmulate as gm
-    from gemmulate.io import check_output, write_matrix
+    from gemmulate.cli.pairs import check_pair_output, digest, dtype_name, shown, write_result
+    from gemmulate.io import check_output
 
-    if output is not None:
+    if output is not None and not output.lower().endswith(".npz"):
         check_output(output)  # before hours of work, not after
-    left, right = read_pair(a, b, max_gib)
+    left, right = read_pair(a, b, max_gib, accuracy)
+    pairs = isinstance(left, gm.DoubleDouble) or isinstance(right, gm.DoubleDouble)
+    check_pair_output(output, pairs)
     start = time.perf_counter()
     with reporting_product():
         result = gm.matmul(
             left,
             right,
-            accuracy=accuracy,
+            accuracy="fp64" if accuracy == "double-double" else accuracy,
             modulus=modulus,
             overflow=overflow,
             engine=engine,
@@ -98,13 +105,13 @@ def matmul(
     seconds = time.perf_counter() - start
     import numpy as np
 
-    product = np.asarray(result)
+    product = result if pairs else np.asarray(result)
     if output is not None:
-        write_matrix(output, product)
+        write_result(output, product)
     record = {
         "a": _described(a, left),
         "b": _described(b, right),
-        "result": {"shape": list(product.shape), "dtype": str(product.dtype), "sha256": _digest(product)},
+        "result": {"shape": list(product.shape), "dtype": dtype_name(product), "sha256": digest(product)},
         "accuracy": accuracy,
         "overflow": overflow,
         "modulus": modulus,
@@ -118,24 +125,25 @@ def matmul(
         print_json(record)
         return
     if output is None:
-        print(product)
+        print(shown(product))
     place = f", written to {output}" if output is not None else ""
     print(
-        f"{dimensions(left.shape)} {left.dtype} times {dimensions(right.shape)} {right.dtype} gives "
-        f"{dimensions(product.shape)} {product.dtype} in {seconds:.3g} s{place}"
+        f"{dimensions(left.shape)} {dtype_name(left)} times {dimensions(right.shape)} {dtype_name(right)} gives "
+        f"{dimensions(product.shape)} {dtype_name(product)} in {seconds:.3g} s{place}"
     )
 
 
-def read_pair(a: str, b: str, max_gib: float) -> "tuple[NDArray[np.generic], NDArray[np.generic]]":
-    """The two matrices of a product; a file that is named twice is read once."""
+def read_pair(a: str, b: str, max_gib: float, accuracy: str) -> "tuple[Matrix, Matrix]":
+    """The two matrices of a product, as pairs for the accuracy double-double; a file named twice is read once."""
     from gemmulate.cli.app import CommandError
-    from gemmulate.io import read_matrix
+    from gemmulate.cli.pairs import as_pairs, read_operand
 
     if not 0 < max_gib < 1 << 20:
         raise CommandError(f"--max-gib {max_gib:g} is not a size; give GiB, more than 0")
     limit = int(max_gib * 2**30)
-    left = read_matrix(a, max_bytes=limit)
-    return left, left if a == b else read_matrix(b, max_bytes=limit)
+    left = read_operand(a, limit)
+    right = left if a == b else read_operand(b, limit)
+    return (as_pairs(left), as_pairs(right)) if accuracy == "double-double" else (left, right)
 
 
 @contextlib.contextmanager
@@ -147,14 +155,7 @@ def reporting_product() -> Iterator[None]:
         yield
 
 
-def _described(path: str, array: "NDArray[np.generic]") -> dict[str, Any]:
-    return {"path": path, "shape": list(array.shape), "dtype": str(array.dtype)}
+def _described(path: str, x: "Matrix") -> dict[str, Any]:
+    from gemmulate.cli.pairs import dtype_name
 
-
-def _digest(array: "NDArray[np.generic]") -> str:
-    """SHA-256 of the elements in C order: their little-endian bytes, or lines of hexadecimal digits for Python ints."""
-    import numpy as np
-
-    if array.dtype == object:
-        return hashlib.sha256("\n".join(format(value, "x") for value in array.ravel().tolist()).encode()).hexdigest()
-    return hashlib.sha256(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).data).hexdigest()
+    return {"path": path, "shape": list(x.shape), "dtype": dtype_name(x)}

@@ -37,7 +37,7 @@ def plan(
     Args:
         a: Left matrix file: .npy, .npz (FILE.npz:MEMBER), .mtx, .mtx.gz, .csv or .csv.gz.
         b: Right matrix file.
-        accuracy: For floats: fast, fp64 (fp32 likewise) or exact.
+        accuracy: For floats: fast, fp64 (fp32 likewise), exact or double-double.
         overflow: For integers that do not fit the result's dtype: raise, wrap or object.
         modulus: Residues in [0, p) instead of the integer product, p in 2 … 2^63.
         formats: Run the products through the planes of these formats, e.g. fp4_e2m1 or fp4_e2m1,fp8_e4m3.
@@ -45,6 +45,7 @@ def plan(
     """
     import gemmulate as gm
 
-    left, right = read_pair(a, b, max_gib)
-    chosen = gm.plan(left, right, accuracy=accuracy, modulus=modulus, overflow=overflow, engine=engine, formats=formats)
+    left, right = read_pair(a, b, max_gib, accuracy)
+    grade = "fp64" if accuracy == "double-double" else accuracy
+    chosen = gm.plan(left, right, accuracy=grade, modulus=modulus, overflow=overflow, engine=engine, formats=formats)
     print(chosen.to_json() if as_json else chosen.explain())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -67,6 +68,16 @@ class Norms(NamedTuple):
     peak: npt.NDArray[np.uint64]
 
 
+class PairSurvey(NamedTuple):
+    """Of pairs: top, special, Σ q and Σ q² as in `Scan` and `Norms`, of the high parts; lsb of both parts."""
+
+    top: Int32
+    lsb: Int32
+    special: npt.NDArray[np.uint8]
+    sum: npt.NDArray[np.uint64]
+    square: npt.NDArray[np.uint64]
+
+
 class FloatOutcome(NamedTuple):
     """Elements whose rounding is not certain, shape (count, 2), and how many results are zero."""
 
@@ -91,6 +102,11 @@ class Engine(ABC):
     name: str
     formats: tuple[str, ...] = ()  # narrow formats whose planes carry the products; none: INT8 residues
 
+    @property
+    @abstractmethod
+    def widest_bits(self) -> int:
+        """Bits, sign included, of the widest integers that products give; wider operands are cut into limbs."""
+
     @abstractmethod
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         """Exponents of a float matrix."""
@@ -114,12 +130,24 @@ class Engine(ABC):
         """Residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits; `count` records how many entries were rounded."""
 
     @abstractmethod
-    def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
-    ) -> Operand:
-        """Residues of integers within 3/4 of (high + low) 2^shift, |·| ≤ 2^bits; exact where that is an integer.
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        """Exponents and norms of pairs of float64, high = fl(high + low)."""
 
-        high and low are float64 with high = fl(high + low). The integer is rint(high 2^shift) + rint(low 2^shift).
+    @abstractmethod
+    def pack_pairs(
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
+    ) -> Operand:
+        """Residues of integers within 3/4 of (high + low) 2^(shift + inner), |·| ≤ 2^bits; exact where that is one.
+
+        high and low are float64 with high = fl(high + low). The integer is the sum of both parts' nearest integers
+        after the scaling, ties to even.
         """
 
     @abstractmethod
@@ -174,6 +202,20 @@ class Engine(ABC):
     @abstractmethod
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         """Write two's complement results to `out` (m, n, words); return the largest bit length, sign included."""
+
+    @abstractmethod
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        """Write Σ_ij left_i right_j 2^(limb_bits (i + j)), two's complement, to `out` (m, n, words).
+
+        The system covers every coefficient Σ_{i+j=s} left_i right_j.
+        """
 
     @abstractmethod
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, final
@@ -11,13 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines import progress
-from gemmulate.engines.base import AnchoredOutcome, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan, dtype_name
-from gemmulate.engines.residue_system import ResidueSystem, digits_for
+from gemmulate.engines.base import (
+    AnchoredOutcome,
+    Array,
+    Engine,
+    FloatOutcome,
+    Int32,
+    Norms,
+    Operand,
+    PairSurvey,
+    Scan,
+    dtype_name,
+)
+from gemmulate.engines.residue_system import LIMB_BITS, ResidueSystem, digits_for, widest_bits
 
 # Time of a product modulo 2^32 or 2^64 in INT8 products of a residue system, conversion and reconstruction included:
 # n = 1024 to 2048, one thread, processor time, EPYC Zen 5, 2026-11-30 (9.0 to 10.5 and 4.2 bare INT8 products with
-# AVX512-VNNI, where a residue product takes 1.0 to 1.2). AVX-VNNI was not run: instruction counts (VPDPBUSD 32 products, VPMULLD 8,
-# three VPMULUDQ 4).
+# AVX512-VNNI, where a residue product takes 1.0 to 1.2). AVX-VNNI was not run: instruction counts (VPDPBUSD 32
+# products, VPMULLD 8, three VPMULUDQ 4).
 _WRAPPED_COST = {
     "scalar": {4: 0.5, 8: 1.4},
     "avx2": {4: 1.4, 8: 7.7},
@@ -52,9 +64,9 @@ def _moduli(system: ResidueSystem, digits: int, left: bool) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _crt(system: ResidueSystem) -> Any:
+def _crt(system: ResidueSystem, shift: int = 0) -> Any:
     moduli = np.array(system.moduli, dtype=np.int32)
-    return load().Crt(moduli, system.weights, 1.0 / moduli, system.product_limbs)
+    return load().Crt(moduli, system.shifted_weights(shift), 1.0 / moduli, system.shifted_product(shift))
 
 
 def _float_target(out: Array) -> tuple[Array, str]:
@@ -71,6 +83,10 @@ class NativeEngine(Engine):
         self._isa = isa
         self._core = load()
         self._threads = threads if threads is not None else int(self._core.default_threads())
+
+    @property
+    def widest_bits(self) -> int:
+        return widest_bits()
 
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         return Scan(*self._core.scan(self._isa, x, inner, self._threads, progress.current()))
@@ -95,12 +111,22 @@ class NativeEngine(Engine):
         )
         return operand
 
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        return PairSurvey(*self._core.survey_pairs(self._isa, high, low, inner, self._threads, progress.current()))
+
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
         moduli = _moduli(system, digits_for(bits), left)
         operand: Operand = self._core.pack_pairs(
-            self._isa, left, high, low, shift, moduli, self._threads, progress.current()
+            self._isa, left, high, low, shift, inner, moduli, self._threads, progress.current()
         )
         return operand
 
@@ -168,6 +194,19 @@ class NativeEngine(Engine):
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         return int(self._core.multiply_words(left, right, _crt(system), out, self._threads, progress.current()))
+
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        # Every coefficient's limbs of 40 bits are to fall on the result's.
+        tables = [_crt(system, limb_bits * s % LIMB_BITS) for s in range(len(left) + len(right) - 1)]
+        report = progress.current()
+        self._core.multiply_limbs(list(left), list(right), limb_bits, tables, out, self._threads, report)
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         self._core.multiply_modular(left, right, _crt(system), modulus, out, self._threads, progress.current())

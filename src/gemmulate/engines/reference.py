@@ -7,6 +7,7 @@ Python integers, about a microsecond for each element and modulus.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -14,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines import progress
-from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
+from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric, widest_bits
 from gemmulate.engines.rounding import round_to_float, round_to_pair
 
 # Exact while every partial sum of u8 × s8 products stays below 2^53: depth 2^53 / (255 · 128).
@@ -87,6 +88,10 @@ class ReferenceEngine(Engine):
 
     name = "reference"
 
+    @property
+    def widest_bits(self) -> int:
+        return widest_bits()
+
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         finite = np.isfinite(x)
         value = np.where(finite, x, 0).astype(np.float64)
@@ -133,10 +138,22 @@ class ReferenceEngine(Engine):
             digits.insert(0, q)
         return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
 
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        scan, rest = self.scan(high, inner), self.scan(low, inner)
+        norms = self.norms(high, scan.top, inner)
+        return PairSurvey(scan.top, np.minimum(scan.lsb, rest.lsb), scan.special, norms.sum, norms.square)
+
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
-        return self._pack_objects(left, pair_integers(high, low, shift), system)
+        return self._pack_objects(left, pair_integers(high, low, shift, inner), system)
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return self._pack_objects(left, x.astype(object), system)
@@ -204,10 +221,22 @@ class ReferenceEngine(Engine):
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
-        mask = (1 << 64) - 1
-        for w in range(out.shape[2]):
-            out[:, :, w] = (exact >> 64 * w & mask).astype(np.uint64)
+        store_words(exact, out)
         return largest_bits(exact)
+
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        total = np.zeros(out.shape[:2], dtype=object)
+        for i, x in enumerate(left):
+            for j, y in enumerate(right):
+                total += self._integers(x, y, system) << limb_bits * (i + j)
+        store_words(total, out)
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
@@ -291,11 +320,11 @@ def integers_of_words(x: npt.NDArray[np.uint32]) -> Array:
     return value
 
 
-def pair_integers(high: Array, low: Array, shift: Int32) -> Array:
-    """rint(high 2^shift) + rint(low 2^shift) as Python integers; see `Engine.pack_pairs`."""
+def pair_integers(high: Array, low: Array, shift: Int32, inner: Int32 | None) -> Array:
+    """rint(high 2^(shift + inner)) + rint(low 2^(shift + inner)) as Python integers; see `Engine.pack_pairs`."""
 
     def integers(x: Array) -> Array:
-        rows = np.rint(scaled(x, shift, None)).tolist()
+        rows = np.rint(scaled(x, shift, inner)).tolist()
         return np.array([[int(v) for v in row] for row in rows], dtype=object).reshape(x.shape)
 
     return np.asarray(integers(high) + integers(low))
@@ -347,6 +376,12 @@ def _all_negative_zero(x: Array, y: Array) -> bool:
 def largest_bits(exact: Array) -> int:
     """Largest bit length of two's complement numbers, the sign included."""
     return max((((~v) if v < 0 else v).bit_length() + 1 for v in exact.flat), default=0)
+
+
+def store_words(exact: Array, out: npt.NDArray[np.uint64]) -> None:
+    """Python ints (m, n) as two's complement words (m, n, words), least first."""
+    for w in range(out.shape[2]):
+        out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
 
 
 def store_low_bits(exact: Array, out: Array) -> int:

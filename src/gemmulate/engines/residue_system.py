@@ -51,7 +51,7 @@ class ResidueSystem:
     @cached_property
     def limbs(self) -> int:
         """Limbs of 40 bits that hold P."""
-        return -(-self.product.bit_length() // LIMB_BITS)
+        return self._count(0)
 
     @cached_property
     def inverses(self) -> tuple[int, ...]:
@@ -70,17 +70,27 @@ class ResidueSystem:
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
         """Limbs of P/m_l, shape (limbs, moduli), exact in float64."""
-        mask = (1 << LIMB_BITS) - 1
-        return np.array(
-            [[(self.product // m >> LIMB_BITS * w) & mask for m in self.moduli] for w in range(self.limbs)],
-            dtype=np.float64,
-        )
+        return self.shifted_weights(0)
 
     @cached_property
     def product_limbs(self) -> npt.NDArray[np.float64]:
         """Limbs of P, shape (limbs,), exact in float64."""
-        mask = (1 << LIMB_BITS) - 1
-        return np.array([self.product >> LIMB_BITS * w & mask for w in range(self.limbs)], dtype=np.float64)
+        return self.shifted_product(0)
+
+    def shifted_weights(self, shift: int) -> npt.NDArray[np.float64]:
+        """Limbs of P/m_l · 2^shift, as many as hold P · 2^shift: shape (limbs, moduli)."""
+        return np.array([_limbs(self.product // m << shift, self._count(shift)) for m in self.moduli]).T.copy()
+
+    def shifted_product(self, shift: int) -> npt.NDArray[np.float64]:
+        """Limbs of P · 2^shift, shape (limbs,)."""
+        return np.array(_limbs(self.product << shift, self._count(shift)))
+
+    def _count(self, shift: int) -> int:
+        return -(-(self.product.bit_length() + shift) // LIMB_BITS)
+
+
+def _limbs(x: int, count: int) -> list[float]:
+    return [float(x >> LIMB_BITS * w & ((1 << LIMB_BITS) - 1)) for w in range(count)]
 
 
 def covers(product: int, bound: int) -> bool:
@@ -110,6 +120,11 @@ def _products() -> tuple[int, ...]:
 def _limits() -> tuple[int, ...]:
     """For 1, 2, … moduli, the largest bound that `covers` accepts."""
     return tuple((p * ((1 << 40) - 2) - 1) // (1 << 41) for p in _products())
+
+
+def widest_bits() -> int:
+    """Bits, sign included, of the widest integers that INT8 moduli determine."""
+    return _limits()[-1].bit_length() + 1
 
 
 def largest_shifts(bound: int) -> list[int]:

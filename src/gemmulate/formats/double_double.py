@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import Any, final
 
@@ -58,6 +58,18 @@ class DoubleDouble:
             object.__setattr__(self, name, part)
 
     @classmethod
+    def of_normalised(cls, hi: Float64, lo: Float64) -> DoubleDouble:
+        """The pairs of float64 arrays that are normalised already (hi = fl(hi + lo), lo = 0 where hi is not finite).
+
+        Nothing is checked or copied; both arrays become read-only.
+        """
+        self = object.__new__(cls)
+        for name, part in (("hi", hi), ("lo", lo)):
+            part.flags.writeable = False
+            object.__setattr__(self, name, part)
+        return self
+
+    @classmethod
     def from_values(cls, values: Any) -> DoubleDouble:
         """The nearest pairs of numbers of any kind: hi is the number rounded to nearest, lo the rest rounded.
 
@@ -100,6 +112,28 @@ class DoubleDouble:
         out = np.empty(self.hi.shape, dtype=object)
         for index in np.ndindex(*self.hi.shape):
             out[index] = Fraction(float(self.hi[index])) + Fraction(float(self.lo[index]))
+        return out
+
+    def to_decimals(self, digits: int | None = None) -> Array:
+        """hi + lo as an object array of Decimals, exactly, or rounded to significant digits (ties to even).
+
+        `str` of a Decimal gives the string; 34 digits tell pairs of 107 bits apart. NaN and infinities are Decimal's.
+
+        Raises ValueError for digits that are not at least 1.
+
+        >>> import gemmulate as gm
+        >>> str(gm.DoubleDouble.from_values("0.1").to_decimals(31)[()])
+        '0.1000000000000000000000000000000'
+        """
+        if digits is not None and digits < 1:
+            raise ValueError(f"digits = {digits} is not at least 1; None gives all of them")
+        out = np.empty(self.hi.shape, dtype=object)
+        # hi < 2^1024 and lo a multiple of 2^-1074: 309 digits before the point and 1074 after it.
+        exact = Context(prec=1400, Emin=-2000, Emax=2000, rounding=ROUND_HALF_EVEN)
+        rounded = exact if digits is None else Context(prec=digits, Emin=-2000, Emax=2000, rounding=ROUND_HALF_EVEN)
+        for index in np.ndindex(*self.hi.shape):
+            total = exact.add(Decimal(float(self.hi[index])), Decimal(float(self.lo[index])))
+            out[index] = rounded.plus(total)
         return out
 
     def to_mpmath(self) -> Array:

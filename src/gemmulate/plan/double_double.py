@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmulate.engines.base import Engine
+from gemmulate.engines.base import Array, Engine
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.operands import Stack, as_operand, as_stack, kernel_view
 from gemmulate.schemes.blocks import packed_bytes
@@ -36,12 +36,10 @@ def as_double_double(x: Any, name: str) -> DoubleDouble:
         return DoubleDouble(array.astype(np.float64))
 
 
-def check_pair_options(accuracy: Any, modulus: Any, out: Any) -> bool:
+def check_pair_options(accuracy: Any, modulus: Any) -> bool:
     """Whether the exact product is asked for; TypeError or ValueError for options that pairs do not have."""
     if modulus is not None:
         raise TypeError(f"modulus = {modulus} needs integer operands, one of a and b is a DoubleDouble; convert them")
-    if out is not None:
-        raise TypeError("out is not taken with DoubleDouble operands, whose arrays are read-only; use the result")
     if accuracy not in ("fp64", "exact"):
         raise ValueError(
             f'accuracy = {accuracy!s} does not exist for DoubleDouble operands; choose "fp64" (the default: 2^-104 of '
@@ -56,15 +54,55 @@ def _choose(engine: Engine, stack: Stack, rest: Stack, index: tuple[int, ...], e
     return choose_pairs(engine, left, right, exact)
 
 
-def multiply_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> DoubleDouble:
-    """The product of a and b, at least one of them a DoubleDouble, as a DoubleDouble of `numpy.matmul`'s shape."""
+def _check_out(out: Any, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    if not isinstance(out, tuple) or len(out) != 2 or not all(isinstance(part, np.ndarray) for part in out):
+        raise TypeError(
+            f"out is a {type(out).__name__}; the result of DoubleDouble operands goes to a tuple (hi, lo) of two "
+            "float64 arrays"
+        )
+    for name, part in zip(("out[0]", "out[1]"), out, strict=True):
+        if part.dtype.newbyteorder("=") != np.float64:
+            raise TypeError(f"{name} has dtype {part.dtype}; the parts of a DoubleDouble are float64")
+        if part.shape != shape:
+            raise ValueError(f"{name} has shape {part.shape}, the product has shape {shape}")
+        if not part.flags.writeable:
+            raise ValueError(f"{name} is read-only; pass a writable array")
+    if np.may_share_memory(*out):
+        raise ValueError("out[0] and out[1] share memory; pass two separate arrays")
+    return out
+
+
+def _writable(part: Array, stack: Stack, rest: Stack) -> bool:
+    """Whether kernels can write the array while they read the operands."""
+    whole = part.flags.aligned and part.dtype.isnative and all(s % part.itemsize == 0 for s in part.strides)
+    return whole and not any(np.may_share_memory(part, x) for x in (stack.a, stack.b, rest.a, rest.b))
+
+
+def multiply_double_double(
+    engine: Engine, a: Any, b: Any, exact: bool, out: Array | tuple[Array, Array] | None
+) -> DoubleDouble | tuple[Array, Array]:
+    """The product of a and b, at least one of them a DoubleDouble, as a DoubleDouble of `numpy.matmul`'s shape.
+
+    With `out`, two writable float64 arrays of that shape receive both parts and are returned.
+    """
     left, right = as_double_double(a, "a"), as_double_double(b, "b")
     stack, rest = as_stack(left.hi, right.hi), as_stack(left.lo, right.lo)
-    high, low = np.zeros(stack.full_shape), np.zeros(stack.full_shape)
+    parts = None if out is None else _check_out(out, stack.shape)
+    if parts is not None and all(_writable(part, stack, rest) for part in parts):
+        high, low = (part.reshape(stack.full_shape) for part in parts)  # new dimensions of length 1 at most: views
+        if not stack.depth:
+            high[...], low[...] = 0.0, 0.0
+    else:
+        high, low = np.zeros(stack.full_shape), np.zeros(stack.full_shape)
     if stack.depth and high.size:
         for index in np.ndindex(*stack.batch):
             multiply_pairs(engine, _choose(engine, stack, rest, index, exact), high[index], low[index])
-    return DoubleDouble(high.reshape(stack.shape), low.reshape(stack.shape))
+    if parts is None:
+        return DoubleDouble.of_normalised(high.reshape(stack.shape), low.reshape(stack.shape))
+    for part, value in zip(parts, (high, low), strict=True):
+        if not np.may_share_memory(part, value):
+            part[...] = value.reshape(stack.shape)
+    return parts
 
 
 def describe_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> tuple[Stack, dict[str, Any]]:
@@ -88,6 +126,8 @@ def describe_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> tuple
         return stack, facts | {"reasons": (("scheme", "empty", "no terms or no elements: zeros"),)}
     c = _choose(engine, stack, rest, (0,) * len(stack.batch), exact)
     reasons = [("operands", f"{m}×{k} times {k}×{n}, double-double", "both parts in one integer")]
+    if c.inner is not None:
+        reasons.append(("inner scaling", "A 2^e, 2^-e B", "evens the exponents along k; exact"))
     if c.system is None:
         reasons.append(("scheme", "long accumulator", "exponents spread too far: every element by itself"))
         facts |= {"scheme": "long accumulator", "repaired": m * n}
@@ -109,7 +149,7 @@ def describe_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> tuple
             "formats": ("int8", "uint8"),
             "moduli": moduli,
             "planes": (len(moduli), len(moduli)),
-            "products": (len(moduli) if use is None else use.products) + (not exact),
+            "products": (len(moduli) if use is None else use.products) + c.assessed,
             "bits": (c.bits_left, c.bits_right),
             "window_bits": c.bound.bit_length() + 1,
             "repaired": len(c.repair),

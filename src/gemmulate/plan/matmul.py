@@ -19,10 +19,10 @@ from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
     multiply_integers,
-    multiply_objects,
-    multiply_to_words,
+    multiply_to_objects,
 )
 from gemmulate.schemes.modular import as_modulus, multiply_modular
+from gemmulate.schemes.python_ints import multiply_objects
 from gemmulate.schemes.wrapped import multiply_wrapped
 
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
@@ -38,7 +38,7 @@ def matmul(
     accuracy: Accuracy | Bits = "fp64",
     modulus: int | None = None,
     overflow: Overflow = "raise",
-    out: Array | None = None,
+    out: Array | tuple[Array, Array] | None = None,
     engine: str | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
@@ -66,10 +66,11 @@ def matmul(
     NaN and infinities give what IEEE arithmetic gives for their own elements and touch no others.
 
     gm.DoubleDouble operands (one or both; the other may be any real floats or integers) give a gm.DoubleDouble with
-    |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact"); `out` is not taken.
+    |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact").
 
     `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
-    a value that does not fit raises. If a product raises, out is unchanged.
+    a value that does not fit raises. If a product raises, out is unchanged. The parts of a DoubleDouble go to a tuple
+    (hi, lo) of two float64 arrays, which is returned.
 
     `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
     these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
@@ -94,7 +95,9 @@ def matmul(
     grade = check_options(accuracy, modulus, overflow)
     runner = engine_for(engine, threads, formats)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
+        return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus), out)
+    if isinstance(out, tuple):
+        raise TypeError("out is a tuple, which only takes the parts of a DoubleDouble; pass one NumPy array")
     left, right, kind = read_operands(a, b, modulus)
     stack = as_stack(left, right)
     if modulus is not None:
@@ -316,7 +319,7 @@ def _exact_objects(engine: Engine, a: Array, bt: Array) -> Array:
         block = np.empty((a.shape[0], bt.shape[0]), dtype=np.int64)
         multiply_integers(engine, a, bt, choice, block)
         return block.astype(object)
-    return multiply_to_words(engine, a, bt, choice)
+    return multiply_to_objects(engine, a, bt, choice)
 
 
 def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:

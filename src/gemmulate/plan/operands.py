@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmulate.engines.base import Array, dtype_name
+from gemmulate.engines.python_ints import int_bounds
 
 Kind = Literal["integer", "object", "float", "complex"]
 
@@ -51,6 +52,8 @@ def as_operand(x: Any, name: str) -> Array:
 
 
 def _as_python_ints(array: Array, name: str) -> Array:
+    if int_bounds(array) is not None:
+        return array
     out = np.empty(array.shape, dtype=object)
     flat = out.reshape(-1)
     for i, v in enumerate(array.flat):
@@ -67,7 +70,7 @@ def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
     kinds = {a.dtype.kind, b.dtype.kind}
     if kinds <= set("biuO"):
         if "O" in kinds:
-            return a.astype(object), b.astype(object), "object"
+            return _to_objects(a), _to_objects(b), "object"
         return a, b, "integer"
     if "O" in kinds:
         raise TypeError(
@@ -75,6 +78,10 @@ def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
         )
     common = _common_float(a.dtype, b.dtype)
     return _to_float(a, common, "a"), _to_float(b, common, "b"), "complex" if common.kind == "c" else "float"
+
+
+def _to_objects(x: Array) -> Array:
+    return (x.view(np.uint8) if x.dtype == np.bool_ else x).astype(object, copy=False)
 
 
 def _common_float(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:

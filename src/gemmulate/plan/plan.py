@@ -11,6 +11,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine, dtype_name
+from gemmulate.engines.python_ints import int_bounds
 from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
@@ -30,6 +31,7 @@ from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import FloatChoice, choose_floats, grade_of
 from gemmulate.schemes.integers import IntegerChoice, choose_for_ranges, choose_integers, magnitude_bits
 from gemmulate.schemes.modular import as_modulus, choose_modular
+from gemmulate.schemes.python_ints import choose_limbs
 
 if TYPE_CHECKING:
     from gemmulate.plan.planes import PlaneUse
@@ -76,7 +78,7 @@ class Plan:
     encodings: tuple[str, ...] = ()  # catalogue keys, where `plane_formats` are given
     plane_formats: tuple[str, ...] | None = None  # `formats` as asked for
 
-    def run(self, a: Any, b: Any, *, out: Array | None = None) -> Any:
+    def run(self, a: Any, b: Any, *, out: Array | tuple[Array, Array] | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
         accuracy: Any = self.accuracy
         overflow: Any = self.overflow
@@ -135,7 +137,7 @@ def plan(
     runner = engine_for(engine, threads, formats)
     pair_facts: dict[str, Any] | None = None
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, modulus, None))
+        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, modulus))
     else:
         left, right, kind = read_operands(a, b, modulus)
         stack = as_stack(left, right)
@@ -305,9 +307,9 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
     if modulus is not None:
         a, bt, c = choose_modular(engine, a, bt, modulus)
     elif kind == "object":
-        ranges = [(min(0, min(x.flat)), max(0, max(x.flat))) for x in (a, bt)]
+        ranges = [int_bounds(x) or (0, 0) for x in (a, bt)]
         wide = k * max(map(abs, ranges[0])) * max(map(abs, ranges[1]))
-        if moduli_needed(wide) is None:
+        if moduli_needed(wide) is None or wide.bit_length() + 1 > engine.widest_bits:
             return _describe_limbs(engine, (m, k, n), ranges, wide)
         c = choose_for_ranges(ranges[0], ranges[1], k)
     else:
@@ -378,18 +380,25 @@ def _planes_of_integers(engine: Engine, a: Array, bt: Array, choice: IntegerChoi
 def _describe_limbs(
     engine: Engine, shape: tuple[int, int, int], ranges: list[tuple[int, int]], wide: int
 ) -> dict[str, Any]:
-    """Python ints whose products exceed one residue system: split, then each part as a product of its own."""
-    (m, k, n), widths = shape, tuple(magnitude_bits(*r) for r in ranges)
+    """Python ints whose products exceed one residue system: limbs, and residues for every pair of them."""
+    (m, k, n), widths = shape, (magnitude_bits(*ranges[0]), magnitude_bits(*ranges[1]))
+    cut = choose_limbs(*widths, k, engine.widest_bits)
+    moduli, (left, right) = cut.system.moduli, cut.limbs
+    packed = packed_bytes(m, n, k * len(moduli) * max(cut.limbs))
     limbs = (
         ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),
-        ("scheme", "limbs, then residues", f"results of {wide.bit_length()} bits exceed one residue system"),
-        *_closing(engine, 0, "exact integers"),
+        ("scheme", f"{left} and {right} limbs of {cut.limb_bits} bits", f"{wide.bit_length()} bits of result"),
+        ("residues", f"{len(moduli)} moduli", f"{moduli[0]} … {moduli[-1]}: for every pair of limbs"),
+        *_closing(engine, packed, "exact integers"),
     )
     return _EMPTY | {
         "result": "object",
         "scheme": "limbs",
+        "moduli": moduli,
+        "products": cut.products,
         "bits": widths,
         "window_bits": wide.bit_length() + 1,
+        "packed_bytes": packed,
         "exactness": "exact integers",
         "formats": ("int8", "uint8"),
         "reasons": limbs,

@@ -121,9 +121,10 @@ def planes_of_pairs(engine: Engine, choice: PairChoice) -> PlaneUse | None:
     """Planes of a double-double product; None without planes."""
     if not isinstance(engine, EncodedEngine) or choice.system is None:
         return None
-    sides = (choice.left, choice.bits_left, True), (choice.right, choice.bits_right, False)
+    other = None if choice.inner is None else (-choice.inner).astype(np.int32)
+    sides = (choice.left, choice.bits_left, choice.inner, True), (choice.right, choice.bits_right, other, False)
     left, right = (
-        engine.pack_pairs(is_left, x.high, x.low, operand_shifts(x.side.scan, bits), choice.system, bits)
-        for x, bits, is_left in sides
+        engine.pack_pairs(is_left, x.high, x.low, operand_shifts(x.side.scan, bits), inner, choice.system, bits)
+        for x, bits, inner, is_left in sides
     )
     return _of(engine.residue_design(left, right, choice.system))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-
-from gemmulate.engines.base import Operand
+from typing import TypeVar
 
 # Widths of a passing panel: whole tiles of the native engine (96 rows, 128 columns), and few enough bytes
 # (512 · k · r) that the panel stays in a shared last-level cache while the other operand streams past it.
@@ -14,7 +13,7 @@ PANEL_COLUMNS = 512
 # Bytes of packed residues that may be resident at once; wider products pack the resident side in several turns.
 RESIDENT_BYTES = 1 << 30
 
-Pack = Callable[[slice], Operand]
+Packed = TypeVar("Packed")
 
 
 def panels(size: int, width: int) -> Iterator[slice]:
@@ -27,9 +26,9 @@ def for_blocks(
     m: int,
     n: int,
     bytes_per_vector: int,
-    pack_left: Pack,
-    pack_right: Pack,
-    multiply: Callable[[Operand, Operand, slice, slice], None],
+    pack_left: Callable[[slice], Packed],
+    pack_right: Callable[[slice], Packed],
+    multiply: Callable[[Packed, Packed, slice, slice], None],
 ) -> None:
     """Call multiply(left, right, rows, columns) for blocks that cover the m × n product.
 

@@ -7,9 +7,10 @@ element keeps
     |C − AB| ≤ 2^-104 |A||B|,
 
 since t is chosen as for the grade "fp64" (schemes/floats.py): with E_ij the bound of what the roundings δ do to element
-(i, j) and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes, t is such that E ≤ 2^-105 L. Elements that ask for
-more bits than residues pay for (exponents spread widely in a row) are computed by the exact long accumulator from the
-four products of parts, so the bound holds whatever the data. Bits depend on the data alone.
+(i, j) and L_ij ≤ (|A||B|)_ij from one INT8 product of magnitudes, t is such that E ≤ 3 · 2^-106 L. Where exponents
+spread along k, an inner scaling (A 2^e, 2^-e B) comes first if it helps. Elements that ask for more bits than residues
+pay for (exponents spread widely in a row) are computed by the exact long accumulator from the four products of parts,
+so the bound holds whatever the data. Bits depend on the data alone.
 
 Sources: Ozaki, Uchino, Imamura 2025 (residues); Hida, Li, Bailey 2001 (pairs).
 """
@@ -22,16 +23,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Operand, Scan
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import ResidueSystem, residue_system
 from gemmulate.schemes.blocks import for_blocks, panels
-from gemmulate.schemes.floats import Side, componentwise_bits, operand_shifts, window
+from gemmulate.schemes.floats import Side, componentwise_bits, inner_scaling, operand_shifts, window
 from gemmulate.schemes.special import fill_special
 
-# Of the error 2^-104 |A||B|, what the roundings of the operands may take: 2^-105. `assess` counts roundings of 1/2
-# where pairs have up to 3/4 (1 is counted, which also covers the second-order terms), hence half of that; the last
-# factor covers |lo| ≤ 2^-53 |hi|, which the norms and magnitudes of hi leave out.
-_BUDGET = 2.0**-106 * (1 - 2.0**-40)
+# Of the error 2^-104 |A||B| the rounding of the result takes 2^-106 |A'B'| at most, so the roundings of the operands
+# may take 3 · 2^-106. `assess` counts roundings of 1/2 where pairs have up to 3/4, hence two thirds of that as budget;
+# the last factor covers |lo| ≤ 2^-53 |hi|, which the norms and magnitudes of hi leave out, and |A'B'| above |A||B|.
+_BUDGET = 2.0**-105 * (1 - 2.0**-40)
+_LEAST_BITS = 105
+# Bits beyond which an inner scaling is looked for: Gaussian pairs need 107 + ~25 bits to be kept exactly, and t is
+# about 112 where exponents do not spread.
+_INNER_SCALING_BITS = 140
 
 
 @dataclass(frozen=True)
@@ -49,23 +54,38 @@ class PairChoice:
 
     left: PairSide
     right: PairSide
+    inner: Int32 | None  # A 2^inner and 2^-inner B are multiplied
     bits_left: int
     bits_right: int
     bound: int  # |A'B'| ≤ bound
     system: ResidueSystem | None  # None: the long accumulator for every element
     repair: npt.NDArray[np.int64]  # elements for the long accumulator, (count, 2)
+    assessed: bool  # one product of magnitudes told how many bits are needed
 
 
-def _survey(engine: Engine, high: Array, low: Array) -> PairSide:
-    scan, rest = engine.scan(high, None), engine.scan(low, None)
-    norms = engine.norms(high, scan.top, None)
+def _survey(engine: Engine, high: Array, low: Array, inner: Int32 | None) -> PairSide:
+    found = engine.survey_pairs(high, low, inner)
     # |a'| ≤ (q + 1) 2^(t − 15) for t ≥ 16: 3/4 and |lo| 2^(t − top) ≤ 2^(t − 54) together stay below 2^(t − 15).
-    root = math.isqrt(int(norms.square.max(initial=0))) + math.isqrt(high.shape[1]) + 2
-    wider = norms._replace(square=np.array([root * root], dtype=np.uint64))
-    alive = scan.top != NO_EXPONENT
-    lowest = np.minimum(scan.lsb, rest.lsb).astype(np.int64)
-    exact_bits = int((scan.top.astype(np.int64) - lowest)[alive].max(initial=1))
-    return PairSide(high, low, Side(Scan(scan.top, lowest.astype(np.int32), scan.special), wider, exact_bits))
+    root = math.isqrt(int(found.square.max(initial=0))) + math.isqrt(high.shape[1]) + 2
+    norms = Norms(found.sum, np.array([root * root], dtype=np.uint64), np.zeros(0, dtype=np.uint64))
+    alive = found.top != NO_EXPONENT
+    exact_bits = int((found.top.astype(np.int64) - found.lsb)[alive].max(initial=1))
+    return PairSide(high, low, Side(Scan(found.top, found.lsb, found.special), norms, exact_bits))
+
+
+def _survey_both(
+    engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array]
+) -> tuple[PairSide, PairSide, Int32 | None]:
+    """Both operands measured, under an inner scaling where the exponents along k spread and it helps."""
+    left, right = _survey(engine, *a, None), _survey(engine, *bt, None)
+    before = left.side.exact_bits + right.side.exact_bits
+    if max(left.side.exact_bits, right.side.exact_bits) > _INNER_SCALING_BITS:
+        inner = inner_scaling(engine, a[0], bt[0], left.side.scan, right.side.scan)
+        if inner is not None:
+            scaled = _survey(engine, *a, inner), _survey(engine, *bt, (-inner).astype(np.int32))
+            if sum(s.side.exact_bits for s in scaled) < before:
+                return *scaled, inner
+    return left, right, None
 
 
 def choose_pairs(engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array], exact: bool) -> PairChoice:
@@ -73,22 +93,24 @@ def choose_pairs(engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array]
 
     `exact` asks for the rounded exact product, else for the bound 2^-104 |A||B|.
     """
-    left, right = _survey(engine, *a), _survey(engine, *bt)
+    left, right, inner = _survey_both(engine, a, bt)
+    right_inner = None if inner is None else (-inner).astype(np.int32)
     (m, k), n = left.high.shape, right.high.shape[0]
     sides, spread = (left.side, right.side), (left.side.exact_bits, right.side.exact_bits)
     none = np.zeros((0, 2), dtype=np.int64)
 
-    def choice(t: int, repair: npt.NDArray[np.int64]) -> PairChoice:
+    def choice(t: int, repair: npt.NDArray[np.int64] = none, *, assessed: bool = True) -> PairChoice:
         bits = min(t, spread[0]), min(t, spread[1])
         bound = window(*sides, *(max(16, b) for b in bits))
-        return PairChoice(left, right, *bits, bound, residue_system(bound), repair)
+        return PairChoice(left, right, inner, *bits, bound, residue_system(bound), repair, assessed)
 
-    if exact:
-        return choice(max(spread), none)
+    # No assessment asks for fewer bits: with |a| ≤ 2^top the sums of magnitudes are at least 2^-top L each.
+    if exact or max(spread) <= _LEAST_BITS:
+        return choice(max(spread), assessed=False)
     need = np.empty((m, n), dtype=np.uint8)
     hist = engine.assess(
-        engine.pack_magnitudes(True, left.high, left.side.scan.top, None),
-        engine.pack_magnitudes(False, right.high, right.side.scan.top, None),
+        engine.pack_magnitudes(True, left.high, left.side.scan.top, inner),
+        engine.pack_magnitudes(False, right.high, right.side.scan.top, right_inner),
         left.side.norms.sum,
         right.side.norms.sum,
         _BUDGET,
@@ -97,9 +119,9 @@ def choose_pairs(engine: Engine, a: tuple[Array, Array], bt: tuple[Array, Array]
     # With 2^(t − 15) ≥ k the second-order terms k δ² are below the 1 that `assess` adds to the sums.
     best = componentwise_bits(*sides, hist, 17 + k.bit_length())
     if best.t is None:
-        return PairChoice(left, right, 0, 0, 0, None, none)
+        return PairChoice(left, right, inner, 0, 0, 0, None, none, True)
     if best.t >= max(spread):
-        return choice(max(spread), none)
+        return choice(max(spread))
     return choice(best.t, np.argwhere(need > best.t))
 
 
@@ -116,7 +138,8 @@ def multiply_pairs(engine: Engine, choice: PairChoice, high: Array, low: Array) 
         shift_b = operand_shifts(right.side.scan, choice.bits_right)
 
         def pack(side: PairSide, is_left: bool, part: slice, shift: Int32, bits: int) -> Operand:
-            return engine.pack_pairs(is_left, side.high[part], side.low[part], shift[part], system, bits)
+            inner = choice.inner if is_left or choice.inner is None else (-choice.inner).astype(np.int32)
+            return engine.pack_pairs(is_left, side.high[part], side.low[part], shift[part], inner, system, bits)
 
         def multiply(x: Operand, y: Operand, rows: slice, columns: slice) -> None:
             block = high[rows, columns], low[rows, columns]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, design
+from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, WindowTooLarge, design
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.fold import Fold
 from gemmulate.engines.residue_system import symmetric
@@ -273,6 +273,16 @@ def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: Pla
 def design_for_window(window: int, formats: tuple[str, ...]) -> Design:
     """The cheapest full-cover design of these formats whose moduli exceed a window."""
     return design(formats=formats, window=window)
+
+
+@lru_cache(maxsize=64)
+def reach_bits(formats: tuple[str, ...]) -> int:
+    """Bits, sign included, of the widest integers that these formats' moduli determine, whatever the operands."""
+    try:
+        design_for_window(1 << 4096, formats)
+    except WindowTooLarge as error:
+        return int(error.reach_bits) - 1  # `window_of` rounds up to the next quarter of a bit
+    raise AssertionError("a catalogue of finitely many moduli covers any window")
 
 
 def window_of(left: Digits, right: Digits, most: int) -> int:

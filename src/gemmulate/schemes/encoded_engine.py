@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.encodings import Design, Encoding
-from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs, scaled
+from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
+from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs, scaled, store_words
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
@@ -29,6 +29,7 @@ from gemmulate.schemes.encoded import (
     multiply_direct,
     multiply_prepared,
     prepare,
+    reach_bits,
     window_of,
 )
 from gemmulate.schemes.floats import FloatChoice, operand_shifts
@@ -83,10 +84,11 @@ class _Residues:
     prepared: dict[tuple[int, ...], EncodedOperand] = field(default_factory=dict)
 
     def planes(self, design: Design) -> EncodedOperand:
-        if design.moduli not in self.prepared:
+        found = self.prepared.get(design.moduli)
+        if found is None or found.design is not design:
             self.prepared.clear()  # blocks rarely need another design, and planes are large
-            self.prepared[design.moduli] = prepare(self.digits, design, self.left)
-        return self.prepared[design.moduli]
+            found = self.prepared[design.moduli] = prepare(self.digits, design, self.left)
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +138,10 @@ class EncodedEngine(Engine):
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
 
+    @property
+    def widest_bits(self) -> int:
+        return min(self.inner.widest_bits, reach_bits(self.formats))
+
     def plane_product(self, left: Int8, right: Int8) -> Sums:
         """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
         fits = left.shape[1] < 1 << 17  # times 2^14
@@ -154,9 +160,16 @@ class EncodedEngine(Engine):
         return _Residues(digits, left, (rounded | vanished).sum(axis=1))
 
     def pack_pairs(
-        self, left: bool, high: Array, low: Array, shift: Int32, system: ResidueSystem, bits: int
+        self,
+        left: bool,
+        high: Array,
+        low: Array,
+        shift: Int32,
+        inner: Int32 | None,
+        system: ResidueSystem,
+        bits: int,
     ) -> Operand:
-        return self.pack_integers(left, pair_integers(high, low, shift), system, bits)
+        return self.pack_integers(left, pair_integers(high, low, shift, inner), system, bits)
 
     def pack_integers(self, left: bool, x: Array, system: ResidueSystem, bits: int) -> Operand:
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
@@ -221,6 +234,25 @@ class EncodedEngine(Engine):
         out[...] = exact.doubles(out.shape[2])
         return exact.largest_bits()
 
+    def multiply_limbs(
+        self,
+        left: Sequence[Operand],
+        right: Sequence[Operand],
+        system: ResidueSystem,
+        limb_bits: int,
+        out: npt.NDArray[np.uint64],
+    ) -> None:
+        a, b = ([x for x in side if isinstance(x, _Residues)] for side in (left, right))
+        # One design for all: an operand's planes are kept for one.
+        window = max(window_of(x.digits, y.digits, system.product) for x in a for y in b)
+        chosen = design_for_window(window, self.formats)
+        total = np.zeros(out.shape[:2], dtype=object)
+        for i, x in enumerate(a):
+            for j, y in enumerate(b):
+                product = multiply_prepared(x.planes(chosen), y.planes(chosen), self.plane_product)
+                total += product.to_objects() << limb_bits * (i + j)
+        store_words(total, out)
+
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
         out[...] = self._integers(left, right, system).residues(modulus)
 
@@ -244,6 +276,9 @@ class EncodedEngine(Engine):
 
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
         return self.inner.norms(x, top, inner)
+
+    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
+        return self.inner.survey_pairs(high, low, inner)
 
     def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
         return self.inner.depths(x, top, inner, bins)

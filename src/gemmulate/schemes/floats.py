@@ -87,7 +87,7 @@ def _side(engine: Engine, x: Array, inner: Int32 | None, scan: Scan | None = Non
     return Side(scan, norms, span(scan))
 
 
-def _inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Scan) -> Int32 | None:
+def inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Scan) -> Int32 | None:
     """Exponents e with A 2^e, 2^-e B more even along k, or None. Exact: only the order of magnitudes changes."""
 
     def tops(x: Array, scan: Scan) -> Int32:
@@ -110,7 +110,7 @@ def survey(
     """Measure both operands; with `scale`, under an inner scaling where the exponents along k spread and it helps."""
     left, right = _side(engine, a, None, scan_a), _side(engine, bt, None, scan_b)
     if scale and max(left.exact_bits, right.exact_bits) > INNER_SCALING_BITS:
-        inner = _inner_scaling(engine, a, bt, scan_a, scan_b)
+        inner = inner_scaling(engine, a, bt, scan_a, scan_b)
         if inner is not None:
             scaled_left, scaled_right = _side(engine, a, inner), _side(engine, bt, (-inner).astype(np.int32))
             if scaled_left.exact_bits + scaled_right.exact_bits < left.exact_bits + right.exact_bits:

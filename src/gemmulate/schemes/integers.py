@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine, Operand
-from gemmulate.engines.residue_system import ResidueSystem, moduli_needed, residue_system
+from gemmulate.engines.python_ints import words_to_ints
+from gemmulate.engines.residue_system import ResidueSystem, residue_system
 from gemmulate.schemes.blocks import for_blocks
 from gemmulate.schemes.wrapped import multiply_wrapped
 
@@ -123,7 +124,7 @@ def multiply_integers(
     return bits
 
 
-def multiply_to_words(engine: Engine, a: Array, bt: Array, choice: IntegerChoice) -> Array:
+def multiply_to_objects(engine: Engine, a: Array, bt: Array, choice: IntegerChoice) -> Array:
     """The product of integers (or of 32-bit words, shape (vectors, depth, words)) as an object array."""
     assert choice.system is not None
     system, n = choice.system, bt.shape[0]
@@ -137,7 +138,7 @@ def multiply_to_words(engine: Engine, a: Array, bt: Array, choice: IntegerChoice
     def multiply(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
         block = np.empty((rows.stop - rows.start, columns.stop - columns.start, words), dtype=np.uint64)
         engine.multiply_words(left, right, system, block)
-        out[rows, columns] = words_to_objects(block)
+        out[rows, columns] = words_to_ints(block)
 
     for_blocks(
         m,
@@ -148,53 +149,3 @@ def multiply_to_words(engine: Engine, a: Array, bt: Array, choice: IntegerChoice
         multiply,
     )
     return out
-
-
-def words_to_objects(words: Array) -> Array:
-    """Two's complement words of 64 bits (m, n, words), least first, as Python ints (m, n)."""
-    m, n, count = words.shape
-    data, size = np.ascontiguousarray(words, dtype="<u8").tobytes(), 8 * count
-    out = np.empty(m * n, dtype=object)
-    out[:] = [int.from_bytes(data[i : i + size], "little", signed=True) for i in range(0, size * m * n, size)]
-    return out.reshape(m, n)
-
-
-def objects_to_words(x: Array, bits: int) -> Array:
-    """Python ints |x| ≤ 2^bits as two's complement words of 32 bits (vectors, depth, words), least first."""
-    count = (bits + 2 + 31) // 32
-    data = b"".join(v.to_bytes(4 * count, "little", signed=True) for v in x.flat)
-    return np.frombuffer(data, dtype="<u4").astype(np.uint32).reshape(*x.shape, count)
-
-
-def multiply_objects(engine: Engine, a: Array, bt: Array) -> Array:
-    """The exact product of matrices of Python ints (object arrays), of any size, as an object array."""
-    m, n, k = a.shape[0], bt.shape[0], a.shape[1]
-    if 0 in (m, n, k):
-        return np.full((m, n), 0, dtype=object)
-    range_a = min(0, min(a.flat)), max(0, max(a.flat))
-    range_b = min(0, min(bt.flat)), max(0, max(bt.flat))
-    bits_a, bits_b = magnitude_bits(*range_a), magnitude_bits(*range_b)
-    bound = k * max(-range_a[0], range_a[1]) * max(-range_b[0], range_b[1])
-    if moduli_needed(bound) is None:
-        # x = x1 2^h + x0: two products, each half as wide. Shifts and masks of Python ints are floor and mod.
-        if bits_a >= bits_b:
-            h = (bits_a + 1) // 2
-            high, low = a >> h, a & ((1 << h) - 1)
-            wide = multiply_objects(engine, high, bt) << h
-            return np.asarray(wide + multiply_objects(engine, low, bt))
-        h = (bits_b + 1) // 2
-        high, low = bt >> h, bt & ((1 << h) - 1)
-        wide = multiply_objects(engine, a, high) << h
-        return np.asarray(wide + multiply_objects(engine, a, low))
-    choice = choose_for_ranges(range_a, range_b, k)
-    if choice.system is None or (max(bits_a, bits_b) <= 62 and choice.bound < 1 << 63):
-        out = np.empty((m, n), dtype=np.int64)
-        multiply_integers(engine, _to_int64(a), _to_int64(bt), choice, out)
-        return out.astype(object)
-    left = _to_int64(a) if bits_a <= 62 else objects_to_words(a, bits_a)
-    right = _to_int64(bt) if bits_b <= 62 else objects_to_words(bt, bits_b)
-    return multiply_to_words(engine, left, right, choice)
-
-
-def _to_int64(x: Array) -> Array:
-    return x.astype(np.int64)

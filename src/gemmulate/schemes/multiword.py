@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines.base import Array, FloatOutcome, Int32
+from gemmulate.engines.python_ints import words_to_ints
 from gemmulate.engines.rounding import FLOAT_FORMATS, BinaryFormat
-from gemmulate.schemes.integers import words_to_objects
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -70,7 +70,7 @@ class Words:
 
     def to_objects(self) -> Objects:
         """Python ints (m, n)."""
-        return words_to_objects(self.doubles(len(self.words) // 2 + 1))
+        return words_to_ints(self.doubles(len(self.words) // 2 + 1))
 
     def doubles(self, count: int) -> npt.NDArray[np.uint64]:
         """Two's complement words of 64 bits (m, n, count), least first; higher ones are cut off."""
