@@ -13,6 +13,7 @@ from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.small import multiply_small_exact
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import FloatChoice, choose_floats, multiply_floats
 from gemmulate.schemes.integers import (
@@ -175,6 +176,8 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array |
             if dtype.kind == "c":
                 for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
                     multiply_floats(engine, x, y, choose_floats(engine, x, y, grade), part)
+                continue
+            if grade == "exact" and multiply_small_exact(engine, a, bt, target[index]):
                 continue
             choice = choose_floats(engine, a, bt, grade, dtype)
             if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 
@@ -12,9 +13,14 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
+from gemmulate.model.device import Device
+from gemmulate.model.kernels import Kernel
+from gemmulate.plan.candidates import PricedPlan
+from gemmulate.plan.dispatch import dispatch, priced_here
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
 from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
 from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.problem import Problem
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import choose_floats
@@ -57,6 +63,7 @@ class Plan:
     packed_bytes: int  # beyond inputs and output
     exactness: str
     reasons: tuple[tuple[str, str, str], ...]  # (step, choice, why)
+    priced: PricedPlan | None = None  # the candidates on this machine; None for types that are not priced
 
     def run(self, a: Any, b: Any, *, out: Array | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
@@ -66,18 +73,36 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as a JSON object."""
-        return json.dumps(asdict(self) | {"accuracy": str(self.accuracy)})
+        record = asdict(self) | {"accuracy": str(self.accuracy)}
+        record["priced"] = None if self.priced is None else json.loads(self.priced.to_json())
+        return json.dumps(record)
 
     def explain(self) -> str:
-        """The plan as a table: step, choice, why."""
+        """The plan as a table: step, choice, why; below it the candidates with their prices, terms as bars."""
         head = ("step", "choice", "why")
         rows = [head, *self.reasons]
         width = [max(len(row[c]) for row in rows) for c in range(2)]
         lines = [f"{row[0]:<{width[0]}}  {row[1]:<{width[1]}}  {row[2]}".rstrip() for row in rows]
         lines.insert(1, "  ".join(("─" * width[0], "─" * width[1], "─" * max(len(row[2]) for row in rows))))
-        return "\n".join(lines)
+        return "\n".join(lines) + ("" if self.priced is None else "\n\n" + self.priced.explain())
 
 
+@overload
+def plan(
+    a: Problem | Kernel,
+    b: None = None,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    device: str | Path | Device | None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> PricedPlan: ...
+
+
+@overload
 def plan(
     a: Any,
     b: Any,
@@ -86,10 +111,53 @@ def plan(
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
-) -> Plan:
+    device: None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    a: Any,
+    b: Any,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    device: str | Path | Device,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> PricedPlan: ...
+
+
+def plan(
+    a: Any,
+    b: Any = None,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    device: str | Path | Device | None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> Plan | PricedPlan:
     """Say what `matmul(a, b, …)` will run and why, from the data themselves (of a stack, its first product).
 
     Takes and raises what `matmul` does; costs the survey of the operands, no product.
+
+    With a `gm.Problem` or a kernel of `gm.model` instead of data, or with a device (a catalogue name, a TOML file,
+    "host"), the answer is a `PricedPlan`: every candidate (scheme, encoding, formats, engine, native FP64) priced by
+    the four-term model with the ranges of the device's figures, or rejected with a named reason, and the cheapest
+    chosen. `composition` and `c_q` are the model's (`gm.model.method`); on "host" the calibrated record counts
+    instead. Raises ModelError for a device or composition that does not exist.
+
+    >>> import gemmulate as gm
+    >>> p = gm.plan(gm.Problem(4096, 4096, 4096), device="b300", c_q=6)
+    >>> p.chosen.scheme, [c.reason for c in p.candidates if c.scheme == "slices"]
+    ('residues', ['accuracy'])
 
     >>> import gemmulate as gm, numpy as np
     >>> p = gm.plan(np.ones((3, 4), dtype=np.int8), np.ones((4, 2), dtype=np.int8))
@@ -97,6 +165,9 @@ def plan(
     ('direct', 1, 'exact integers')
     """
     grade = check_options(accuracy, None, overflow)
+    if isinstance(a, Problem | Kernel) or device is not None:
+        options = {"accuracy": accuracy, "overflow": overflow, "engine": engine, "threads": threads}
+        return dispatch(a, b, device, options, composition, c_q)
     runner = get_engine(engine, threads)
     pair_facts: dict[str, Any] | None = None
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
@@ -119,7 +190,8 @@ def plan(
         facts |= _describe_floats(runner, stack, grade)
     else:
         facts |= _describe_integers(runner, stack, kind, overflow)
-    return Plan(dtypes=(str(left.dtype), str(right.dtype), facts.pop("result")), **facts)
+    found = Plan(dtypes=(str(left.dtype), str(right.dtype), facts.pop("result")), **facts)
+    return replace(found, priced=priced_here(found))
 
 
 def _first(stack: Stack) -> tuple[Array, Array] | None:

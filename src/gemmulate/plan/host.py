@@ -1,0 +1,269 @@
+"""Candidates on this machine: every engine and every scheme that gives the bits asked for, priced by the host's record.
+
+On a CPU nothing overlaps: a product takes its call, then survey and deconstruction, the products, reconstruction, one
+after another; memory traffic is a floor. Times are those of one thread divided by the threads, calls aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from gemmulate.engines import engines, get_engine, native
+from gemmulate.engines.residue_system import moduli_needed
+from gemmulate.errors import FileError
+from gemmulate.model.device import Device, EngineRates, default_host, load_device
+from gemmulate.plan.candidates import Candidate, PricedPlan, rejected
+from gemmulate.plan.pricing import Request, judged_native, ranked
+from gemmulate.plan.problem import Problem
+from gemmulate.schemes.accuracy import Bits
+
+# Register tiles: what is left of a tile costs as much as a whole one (native/, widest kernels 6x32).
+_ROWS, _COLUMNS = 6, 32
+# A call of NumPy's product, which goes straight to the BLAS.
+_BLAS_CALL_S: Final = 1e-6
+_FORMATS: Final = ("int8", "uint8")
+# Relative difference of two prices below which they are a tie: calibrations on a busy machine spread by as much.
+RESOLUTION: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Work:
+    """A product as engines see it: what is known of it before it runs."""
+
+    m: int
+    k: int
+    n: int
+    batch: int
+    way: str  # key of EngineRates.call
+    moduli: int  # 1 for a direct product, 0 where no system covers the window
+
+    @property
+    def inputs(self) -> int:
+        """Entries of both operands."""
+        return self.batch * self.k * (self.m + self.n)
+
+    @property
+    def outputs(self) -> int:
+        """Entries of the result."""
+        return self.batch * self.m * self.n
+
+
+@lru_cache(maxsize=1)
+def host_record() -> Device:
+    """This host's record for the choices that `matmul` makes itself: the shipped one where the user's is damaged.
+
+    The choices touch time alone, never bits; `gm.plan(device="host")` and `gemmulate doctor` report a damaged file.
+    """
+    try:
+        found = load_device("host")
+    except (FileError, OSError, RuntimeError):
+        found = default_host()
+    return found if found.engines else default_host()
+
+
+def residue_terms(rates: EngineRates, work: Work, bytes_per_s: float, threads: int = 1) -> dict[str, float]:
+    """Seconds of a direct or residue product, by term."""
+    floats = work.way not in ("direct", "integers")
+    survey = rates.survey if floats else rates.range if work.way == "integers" else 0.0
+    padded = work.batch * _whole(work.m, _ROWS) * _whole(work.n, _COLUMNS) * work.k
+    assessed = work.way == "fp64"
+    return {
+        "mma": rates.mma * padded * (work.moduli + assessed) / threads,
+        "mem": 8 * (work.inputs + work.outputs) / bytes_per_s,
+        "dec": (survey + rates.dec * (work.moduli + assessed)) * work.inputs / threads,
+        "rec": (rates.rec * work.moduli + rates.assess * assessed) * work.outputs / threads,
+        "call": rates.call[work.way] * work.batch,
+    }
+
+
+def long_terms(rates: EngineRates, work: Work, bytes_per_s: float, threads: int = 1) -> dict[str, float]:
+    """Seconds of the long accumulator for every element, by term: its additions count as products."""
+    return {
+        "mma": rates.dot * work.outputs * work.k / threads,
+        "mem": 8 * (work.inputs + work.outputs) / bytes_per_s,
+        "dec": 0.0,
+        "rec": 0.0,
+        "call": rates.call["long"] * work.batch,
+    }
+
+
+def total(terms: dict[str, float]) -> float:
+    """Seconds of all terms one after another; traffic counts where it takes longer."""
+    return terms["call"] + max(terms["mma"] + terms["dec"] + terms["rec"], terms["mem"])
+
+
+def long_is_faster(engine: str, m: int, k: int, n: int) -> bool:
+    """Whether the long accumulator rounds every element of one product sooner than residues do, by the record.
+
+    For accuracy "exact" alone, where both give the one correctly rounded result, so that this choice changes no bits.
+    """
+    rates = _rates_of(host_record(), engine)
+    if rates is None:
+        return False
+    moduli = moduli_needed(Problem(m, k, n).window("exact"))
+    work = Work(m, k, n, 1, "exact", moduli or 0)
+    # Traffic is the same for both.
+    return total(long_terms(rates, work, 1e15)) < total(residue_terms(rates, work, 1e15))
+
+
+def plan_for_host(
+    request: Request,
+    record: Device,
+    *,
+    work: Work | None,
+    engine: str | None,
+    threads: int | None,
+    settings: Mapping[str, Any],
+    here: bool = True,
+) -> PricedPlan:
+    """All candidates on this machine. `work` says what data asked for; without it the problem's own bits count."""
+    problem = request.problem
+    found = list(_candidates(request, record, work, engine, threads))
+    sized = isinstance(problem, Problem)
+    return PricedPlan(
+        problem=str(problem) if sized else f"{request.kernel.name} {request.kernel.size}",
+        device=record.name,
+        accuracy=request.label,
+        composition="calls, deconstruction, products and reconstruction one after another",
+        bits=problem.kept(request.accuracy) if isinstance(problem, Problem) else None,
+        window_bits=problem.window(request.accuracy).bit_length() + 1 if isinstance(problem, Problem) else None,
+        here=here,
+        threads=threads,
+        overflow=str(settings.get("overflow", "raise")),
+        candidates=_ranked(found),
+        settings=settings,
+    )
+
+
+def _candidates(
+    request: Request, record: Device, work: Work | None, engine: str | None, threads: int | None
+) -> Iterator[Candidate]:
+    yield _native(request, record, thread_count(threads))
+    if not isinstance(request.problem, Problem):
+        yield rejected(
+            "residues", "–", ("int8",), "not-run-here", f"engines multiply matrices, not {request.kernel.name}"
+        )
+        return
+    work = work or work_of(request.problem, request.accuracy)
+    asked = _instruction_set(engine)
+    long = not request.integer and (request.accuracy == "exact" or not work.moduli)
+    if not long and not request.integer:
+        detail = f'"{request.accuracy}" takes bits from data and grade alone, so that every machine gives the same'
+        yield rejected("long accumulator", "4096-bit sums", (), "other-bits", detail)
+    for entry in engines():
+        if entry.name == "native":
+            continue  # another name of the best instruction set, which is listed
+        scheme = "direct" if work.way == "direct" else "residues"
+        encoding = "one INT8 product" if scheme == "direct" else f"{work.moduli} INT8 moduli"
+        rates = record.engines.get(entry.name)
+        reason = None
+        if not entry.available:
+            reason = "unavailable", entry.reason
+        elif asked not in (None, entry.name):
+            reason = "engine", f"engine = {engine!r} was asked for"
+        elif rates is None:
+            reason = "not-calibrated", f"{record.name} has no rates of it; run `gemmulate model calibrate`"
+        if reason is not None or rates is None:
+            assert reason is not None
+            yield rejected(scheme, encoding, _FORMATS, *reason, engine=entry.name)
+            continue
+        count = 1 if entry.name == "reference" else thread_count(threads)
+        bandwidth = record.nominal().memory
+        if work.moduli:
+            terms = residue_terms(rates, work, bandwidth, count)
+            yield _candidate(scheme, encoding, _FORMATS, entry.name, work.moduli, terms)
+        else:
+            detail = "no INT8 residue system covers the window"
+            yield rejected(scheme, encoding, _FORMATS, "window", detail, engine=entry.name)
+        if long:
+            terms = long_terms(rates, work, bandwidth, count)
+            yield _candidate("long accumulator", "4096-bit sums", (), entry.name, 0, terms)
+
+
+def _candidate(
+    scheme: str, encoding: str, formats: tuple[str, ...], engine: str, products: int, terms: dict[str, float]
+) -> Candidate:
+    moduli = products if scheme == "residues" else 0
+    bound = max(terms, key=terms.__getitem__)
+    return Candidate(
+        scheme, encoding, formats, engine, products, moduli, "slower", time_s=total(terms), terms=terms, bound=bound
+    )
+
+
+def _ranked(found: list[Candidate]) -> tuple[Candidate, ...]:
+    """As `ranked`, but among candidates that the record cannot tell apart the default engine's is chosen."""
+    order = ranked(found)
+    priced = [c for c in order if c.status != "rejected" and c.time_s is not None]
+    default = _native_name()
+    near = [c for c in priced if c.engine == default and c.time_s <= (1 + RESOLUTION) * priced[0].time_s]  # type: ignore[operator]
+    if not near or near[0] is priced[0]:
+        return order
+    rest = [c for c in order if c is not near[0]]
+    return (replace(near[0], status="chosen"), replace(rest[0], status="slower", detail="a tie"), *rest[1:])
+
+
+def work_of(problem: Problem, accuracy: str | Bits) -> Work:
+    """What a problem without data asks of an engine."""
+    sizes = problem.m, problem.k, problem.n, problem.batch
+    if problem.integer:
+        narrow = problem.bits is None and all(np.dtype(name).itemsize == 1 for name in problem.dtypes)
+        if narrow or max(problem.kept(accuracy)) <= 6:  # values span at most 255
+            return Work(*sizes, "direct", 1)
+        return Work(*sizes, "integers", moduli_needed(problem.window(accuracy)) or 0)
+    way = "fast" if isinstance(accuracy, Bits) else {"fp32": "fp64"}.get(accuracy, accuracy)
+    return Work(*sizes, way, moduli_needed(problem.window(accuracy)) or 0)
+
+
+def thread_count(threads: int | None) -> int:
+    """Threads that the native engine takes."""
+    core = native.load()
+    return threads if threads is not None else int(core.default_threads()) if core is not None else 1
+
+
+def _native(request: Request, record: Device, threads: int) -> Candidate:
+    """NumPy's FP64 product: priced for comparison; it is no engine."""
+    kernel, rates = request.kernel, record.nominal()
+    arithmetic, traffic = kernel.flops / rates.fp64 / threads, kernel.bytes / rates.memory
+    terms = {"mma": arithmetic, "mem": traffic, "dec": 0.0, "rec": 0.0, "call": _BLAS_CALL_S}
+    base = Candidate(
+        "native", "FP64 units", ("fp64",), None, 1, 0, "slower", time_s=_BLAS_CALL_S + max(arithmetic, traffic),
+        terms=terms, bound="mma" if arithmetic >= traffic else "mem",
+    )  # fmt: skip
+    judged = judged_native(base, request)
+    if judged.status == "rejected" or not isinstance(request.problem, Problem):
+        return judged
+    if request.integer:
+        detail = "NumPy's BLAS is no engine: threads= and Ctrl-C do not reach it"
+        return replace(judged, status="rejected", reason="not-run-here", detail=detail)
+    detail = "NumPy's BLAS: bits vary with library, threads and blocking"
+    return replace(judged, status="rejected", reason="not-reproducible", detail=detail)
+
+
+def _instruction_set(engine: str | None) -> str | None:
+    """The engine asked for by the name that the record has; ValueError or EngineUnavailable as `get_engine`."""
+    if engine is None:
+        return None
+    get_engine(engine)
+    return _native_name() if engine == "native" else engine
+
+
+def _native_name() -> str | None:
+    """The instruction set that "native" stands for."""
+    found = [e.name for e in engines() if e.name.startswith("native-") and e.available]
+    return found[-1] if found else None
+
+
+def _rates_of(record: Device, engine: str) -> EngineRates | None:
+    return record.engines.get((_native_name() or engine) if engine == "native" else engine)
+
+
+def _whole(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
+
+
+__all__ = ["Work", "host_record", "long_is_faster", "plan_for_host", "residue_terms", "work_of"]
