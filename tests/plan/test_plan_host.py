@@ -22,9 +22,12 @@ from gemmulate.plan.small import multiply_long
 def _no_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The shipped record, whatever this machine's user calibrated."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    host.host_record.cache_clear()
+    caches = host.host_record, host.long_is_faster
+    for cache in caches:
+        cache.cache_clear()
     yield
-    host.host_record.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 RATES = EngineRates(
@@ -72,16 +75,16 @@ def test_bad_rates(tmp_path: Path) -> None:
 def test_terms_add_up() -> None:
     """Against the definition: tiles of 6×32, r moduli and one assessed product, one thread and four."""
     work = host.Work(m=7, k=10, n=33, batch=2, way="fp64", moduli=15)
-    terms = host.residue_terms(RATES, work, bytes_per_s=1e9)
+    terms = host.residue_terms(RATES, work, bytes_per_s=1e9, tile=(6, 32))
     assert terms["mma"] == pytest.approx(1e-12 * 2 * 12 * 64 * 10 * 16)
-    assert terms["dec"] == pytest.approx((1e-8 + 16e-9) * 2 * 10 * 40)
+    assert terms["dec"] == pytest.approx(2 * 10 * (1e-8 * 40 + 16e-9 * (12 + 64)))
     assert terms["rec"] == pytest.approx((15e-9 + 1e-9) * 2 * 7 * 33)
     assert terms["mem"] == pytest.approx(8 * 2 * (10 * 40 + 7 * 33) / 1e9)
     assert terms["call"] == pytest.approx(2e-5)
-    four = host.residue_terms(RATES, work, 1e9, threads=4)
+    four = host.residue_terms(RATES, work, 1e9, threads=4, tile=(6, 32))
     assert four["mma"] == pytest.approx(terms["mma"] / 4)
     assert four["call"] == terms["call"]
-    integers = host.residue_terms(RATES, replace(work, way="integers"), 1e9)
+    integers = host.residue_terms(RATES, replace(work, way="integers"), 1e9, tile=(6, 32))
     assert integers["mma"] == pytest.approx(terms["mma"] * 15 / 16), "no assessment"
 
 
@@ -145,7 +148,7 @@ def test_the_long_way_gives_the_same_bits(name: str, dtype: type, monkeypatch: p
     pairs = [(a, b), (c, d), (np.zeros((2, 3), dtype), -np.ones((3, 2), dtype))]
     results = []
     for always in (True, False):
-        monkeypatch.setattr("gemmulate.plan.small.long_is_faster", lambda *_, answer=always: answer)
+        monkeypatch.setattr("gemmulate.plan.host.long_is_faster", lambda *_, answer=always: answer)
         results.append([gm.matmul(x, y, accuracy="exact", engine=name) for x, y in pairs])
     for one, other in zip(*results, strict=True):
         both = np.isnan(one) & np.isnan(other)  # payloads aside
@@ -159,6 +162,7 @@ def test_the_record_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         record = replace(default_host(), engines={"reference": rates})
         monkeypatch.setattr(host, "load_device", lambda _, record=record: record)
         host.host_record.cache_clear()
+        host.long_is_faster.cache_clear()
         assert host.long_is_faster("reference", 8, 8, 8) is expected
     assert host.long_is_faster("native (fp4_e2m1 planes)", 8, 8, 8) is False, "planes that were asked for are used"
 

@@ -43,8 +43,10 @@ def measure_engine(engine: Engine) -> EngineRates:
     system = residue_system(edge << (2 * _BITS))
     assert system is not None
     r, inputs, outputs = len(system.moduli), edge * edge, edge * edge
-    top = engine.scan(x, None).top
-    shift = (_BITS - top).astype(np.int32)
+    # Rows of a left operand lie side by side, columns of a right one apart: what each takes, on average.
+    columns = y.T
+    tops = [engine.scan(z, None).top for z in (x, columns)]
+    shift, across = ((_BITS - top).astype(np.int32) for top in tops)
 
     def packed(left: bool, source: Any, scale: Any) -> Any:
         return engine.pack_floats(left, source, scale, None, system, _BITS, False)
@@ -59,9 +61,8 @@ def measure_engine(engine: Engine) -> EngineRates:
     full, shallow = multiplied(edge), multiplied(edge // 8)
     mma = max((full - shallow) / (r * outputs * (edge - edge // 8)), _LEAST_S)
     rec = max((shallow - mma * r * outputs * (edge // 8)) / (r * outputs), _LEAST_S)
-    tops = [engine.scan(z, None).top for z in (x, y)]
-    left, right = engine.pack_magnitudes(True, x, tops[0], None), engine.pack_magnitudes(False, y, tops[1], None)
-    sums = [engine.norms(z, t, None).sum for z, t in zip((x, y), tops, strict=True)]
+    left, right = engine.pack_magnitudes(True, x, tops[0], None), engine.pack_magnitudes(False, columns, tops[1], None)
+    sums = [engine.norms(z, t, None).sum for z, t in zip((x, columns), tops, strict=True)]
     need = np.empty((edge, edge), dtype=np.uint8)
     assessed = least_seconds(lambda: engine.assess(left, right, sums[0], sums[1], 1e-15, need))
     few, deep = rng.standard_normal((8, 4096 if edge > 24 else 64)), np.argwhere(np.ones((8, 8), dtype=bool))
@@ -69,11 +70,14 @@ def measure_engine(engine: Engine) -> EngineRates:
     call = _calls(engine)
     return EngineRates(
         call=call,
-        range=least_seconds(lambda: engine.integer_range(whole)) / inputs,
-        survey=(
-            least_seconds(lambda: engine.scan(x, None)) + least_seconds(lambda: engine.norms(x, top, None))
-        ) / inputs,
-        dec=least_seconds(lambda: packed(True, x, shift)) / (r * inputs),
+        range=sum(least_seconds(lambda z=z: engine.integer_range(z)) for z in (whole, whole.T)) / (2 * inputs),  # type: ignore[misc]
+        survey=sum(
+            least_seconds(lambda z=z: engine.scan(z, None)) + least_seconds(lambda z=z, t=t: engine.norms(z, t, None))  # type: ignore[misc]
+            for z, t in zip((x, columns), tops, strict=True)
+        ) / (2 * inputs),
+        dec=(
+            least_seconds(lambda: packed(True, x, shift)) + least_seconds(lambda: packed(False, columns, across))
+        ) / (2 * r * inputs),
         mma=mma,
         rec=rec,
         assess=max((assessed - mma * outputs * edge) / outputs, _LEAST_S),

@@ -22,8 +22,14 @@ from gemmulate.plan.pricing import Request, judged_native, ranked
 from gemmulate.plan.problem import Problem
 from gemmulate.schemes.accuracy import Bits
 
-# Register tiles: what is left of a tile costs as much as a whole one (native/, widest kernels 6x32).
-_ROWS, _COLUMNS = 6, 32
+# Register tiles (rows, columns) of each instruction set, in native/isa_*.cpp: part of a tile costs as much as a whole.
+TILES: Final = {
+    "native-scalar": (4, 8),
+    "native-avx2": (2, 16),
+    "native-avxvnni": (6, 16),
+    "native-avx512vnni": (12, 32),
+    "reference": (1, 1),
+}
 # A call of NumPy's product, which goes straight to the BLAS.
 _BLAS_CALL_S: Final = 1e-6
 _FORMATS: Final = ("int8", "uint8")
@@ -66,16 +72,19 @@ def host_record() -> Device:
     return found if found.engines else default_host()
 
 
-def residue_terms(rates: EngineRates, work: Work, bytes_per_s: float, threads: int = 1) -> dict[str, float]:
-    """Seconds of a direct or residue product, by term."""
+def residue_terms(
+    rates: EngineRates, work: Work, bytes_per_s: float, threads: int = 1, tile: tuple[int, int] = (1, 1)
+) -> dict[str, float]:
+    """Seconds of a direct or residue product, by term, on an engine of this register tile."""
     floats = work.way not in ("direct", "integers")
     survey = rates.survey if floats else rates.range if work.way == "integers" else 0.0
-    padded = work.batch * _whole(work.m, _ROWS) * _whole(work.n, _COLUMNS) * work.k
+    rows, columns = _whole(work.m, tile[0]), _whole(work.n, tile[1])
+    products, packed = work.batch * rows * columns * work.k, work.batch * (rows + columns) * work.k
     assessed = work.way == "fp64"
     return {
-        "mma": rates.mma * padded * (work.moduli + assessed) / threads,
+        "mma": rates.mma * products * (work.moduli + assessed) / threads,
         "mem": 8 * (work.inputs + work.outputs) / bytes_per_s,
-        "dec": (survey + rates.dec * (work.moduli + assessed)) * work.inputs / threads,
+        "dec": (survey * work.inputs + rates.dec * (work.moduli + assessed) * packed) / threads,
         "rec": (rates.rec * work.moduli + rates.assess * assessed) * work.outputs / threads,
         "call": rates.call[work.way] * work.batch,
     }
@@ -97,18 +106,20 @@ def total(terms: dict[str, float]) -> float:
     return terms["call"] + max(terms["mma"] + terms["dec"] + terms["rec"], terms["mem"])
 
 
+@lru_cache(maxsize=4096)
 def long_is_faster(engine: str, m: int, k: int, n: int) -> bool:
     """Whether the long accumulator rounds every element of one product sooner than residues do, by the record.
 
     For accuracy "exact" alone, where both give the one correctly rounded result, so that this choice changes no bits.
     """
-    rates = _rates_of(host_record(), engine)
+    name = (_native_name() if engine == "native" else engine) or engine
+    rates = host_record().engines.get(name)
     if rates is None:
         return False
     moduli = moduli_needed(Problem(m, k, n).window("exact"))
     work = Work(m, k, n, 1, "exact", moduli or 0)
     # Traffic is the same for both.
-    return total(long_terms(rates, work, 1e15)) < total(residue_terms(rates, work, 1e15))
+    return total(long_terms(rates, work, 1e15)) < total(residue_terms(rates, work, 1e15, 1, TILES[name]))
 
 
 def plan_for_host(
@@ -175,7 +186,7 @@ def _candidates(
         count = 1 if entry.name == "reference" else thread_count(threads)
         bandwidth = record.nominal().memory
         if work.moduli:
-            terms = residue_terms(rates, work, bandwidth, count)
+            terms = residue_terms(rates, work, bandwidth, count, TILES[entry.name])
             yield _candidate(scheme, encoding, _FORMATS, entry.name, work.moduli, terms)
         else:
             detail = "no INT8 residue system covers the window"
@@ -252,14 +263,11 @@ def _instruction_set(engine: str | None) -> str | None:
     return _native_name() if engine == "native" else engine
 
 
+@lru_cache(maxsize=1)
 def _native_name() -> str | None:
     """The instruction set that "native" stands for."""
     found = [e.name for e in engines() if e.name.startswith("native-") and e.available]
     return found[-1] if found else None
-
-
-def _rates_of(record: Device, engine: str) -> EngineRates | None:
-    return record.engines.get((_native_name() or engine) if engine == "native" else engine)
 
 
 def _whole(size: int, tile: int) -> int:

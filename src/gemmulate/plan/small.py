@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
-from gemmulate.plan.host import long_is_faster
 from gemmulate.schemes.special import fill_special
 
 # Beyond it residues win on every machine known: 4 to 5 ns a term against 2 ps for each of about 17 INT8 products.
@@ -18,7 +17,11 @@ def multiply_small_exact(engine: Engine, a: Array, bt: Array, out: Array) -> boo
     Returns whether it did. Either way the result is the one correctly rounded value, so no bit depends on the record.
     """
     (m, k), n = a.shape, bt.shape[0]
-    if m * k * n > _MOST_TERMS or not long_is_faster(engine.name, m, k, n):
+    if m * k * n > _MOST_TERMS:
+        return False
+    from gemmulate.plan import host  # the record and its model load with the first product that needs them
+
+    if not host.long_is_faster(engine.name, m, k, n):
         return False
     multiply_long(engine, a, bt, out)
     return True
