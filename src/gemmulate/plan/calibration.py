@@ -40,7 +40,7 @@ def measure_engine(engine: Engine) -> EngineRates:
     edge = _EDGE["reference" if engine.name == "reference" else "native"]
     x, y = rng.standard_normal((edge, edge)), rng.standard_normal((edge, edge))
     whole = rng.integers(-(1 << 30), 1 << 30, (edge, edge))
-    system = residue_system(edge << (2 * _BITS))
+    system = residue_system(4 * edge << (2 * _BITS))
     assert system is not None
     r, inputs, outputs = len(system.moduli), edge * edge, edge * edge
     # Rows of a left operand lie side by side, columns of a right one apart: what each takes, on average.
@@ -52,20 +52,21 @@ def measure_engine(engine: Engine) -> EngineRates:
         return engine.pack_floats(left, source, scale, None, system, _BITS, False)
 
     def multiplied(depth: int) -> float:
-        a = np.ascontiguousarray(x[:, :depth])
-        b = np.ascontiguousarray(y[:, :depth])
+        a, b = rng.standard_normal((edge, depth)), rng.standard_normal((edge, depth))
         tops = [(_BITS - engine.scan(z, None).top).astype(np.int32) for z in (a, b)]
         left, right, out = packed(True, a, tops[0]), packed(False, b, tops[1]), np.empty((edge, edge))
         return least_seconds(lambda: engine.multiply_floats(left, right, system, -tops[0], -tops[1], out, None))
 
-    full, shallow = multiplied(edge), multiplied(edge // 8)
-    mma = max((full - shallow) / (r * outputs * (edge - edge // 8)), _LEAST_S)
-    rec = max((shallow - mma * r * outputs * (edge // 8)) / (r * outputs), _LEAST_S)
+    # Depths far apart, so that products and reconstruction stand clear of each other and of noise.
+    shallow, deep = edge // 8, 4 * edge
+    full, little = multiplied(deep), multiplied(shallow)
+    mma = max((full - little) / (r * outputs * (deep - shallow)), _LEAST_S)
+    rec = max((little - mma * r * outputs * shallow) / (r * outputs), _LEAST_S)
     left, right = engine.pack_magnitudes(True, x, tops[0], None), engine.pack_magnitudes(False, columns, tops[1], None)
     sums = [engine.norms(z, t, None).sum for z, t in zip((x, columns), tops, strict=True)]
     need = np.empty((edge, edge), dtype=np.uint8)
     assessed = least_seconds(lambda: engine.assess(left, right, sums[0], sums[1], 1e-15, need))
-    few, deep = rng.standard_normal((8, 4096 if edge > 24 else 64)), np.argwhere(np.ones((8, 8), dtype=bool))
+    few, every = rng.standard_normal((8, 4096 if edge > 24 else 64)), np.argwhere(np.ones((8, 8), dtype=bool))
     dots = np.empty((8, 8))
     call = _calls(engine)
     return EngineRates(
@@ -81,7 +82,7 @@ def measure_engine(engine: Engine) -> EngineRates:
         mma=mma,
         rec=rec,
         assess=max((assessed - mma * outputs * edge) / outputs, _LEAST_S),
-        dot=least_seconds(lambda: engine.exact_dots(few, few, deep, dots)) / (64 * few.shape[1]),
+        dot=least_seconds(lambda: engine.exact_dots(few, few, every, dots)) / (64 * few.shape[1]),
     )  # fmt: skip
 
 

@@ -33,8 +33,9 @@ TILES: Final = {
 # A call of NumPy's product, which goes straight to the BLAS.
 _BLAS_CALL_S: Final = 1e-6
 _FORMATS: Final = ("int8", "uint8")
-# Relative difference of two prices below which they are a tie: calibrations on a busy machine spread by as much.
-RESOLUTION: Final = 0.1
+# Relative difference of two prices below which they are a tie: five calibrations on one busy machine spread by 3 to 7 %
+# in each term, and a tie must cost less than the 10 % that a choice may be off.
+RESOLUTION: Final = 0.05
 
 
 @dataclass(frozen=True)
