@@ -201,3 +201,16 @@ def test_long_products_are_correctly_rounded() -> None:
         for j in range(2):
             exact = sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[i], b[:, j], strict=True))
             assert result[i, j] == float(exact)  # Fraction to float rounds correctly
+
+
+@pytest.mark.parametrize("overflow", ["raise", "wrap"])
+@pytest.mark.parametrize(("dtype", "high"), [("int16", 2**15 - 1), ("int64", 2**20), ("int64", 2**50)])
+def test_integers_are_priced_the_way_matmul_runs_them(dtype: str, high: int, overflow: str) -> None:
+    """Residues or wide multiplications, engine by engine: what the plan made on that engine says."""
+    a = np.array([[high, -high, 1]], dtype=dtype)
+    for record in engines():
+        if not record.available or record.name == "native":
+            continue
+        here = gm.plan(a, a.T, overflow=overflow, engine=record.name)  # type: ignore[call-overload]
+        assert here.priced.chosen.scheme == here.scheme, record.name
+        assert here.priced.chosen.engine == record.name

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.model.device import Device, load_device
 from gemmulate.model.kernels import Kernel
 from gemmulate.plan.candidates import PricedPlan
-from gemmulate.plan.host import Work, host_record, plan_for_host
+from gemmulate.plan.host import Work, host_record, plan_for_host, wide_bytes
 from gemmulate.plan.pricing import Request, plan_for_device
 from gemmulate.plan.problem import Problem
 
@@ -85,10 +86,12 @@ def described_data(found: Plan) -> tuple[Problem, Work] | None:
     bits = None if narrow or found.scheme == "long accumulator" else found.bits
     problem = Problem(m, k, n, (dtypes[0], dtypes[1]), bits, batch)
     if integer:
-        way, moduli = ("direct", 1) if found.scheme == "direct" else ("integers", len(found.moduli))
-    else:
-        named = "fast" if not isinstance(found.accuracy, str) else {"fp32": "fp64"}.get(found.accuracy, found.accuracy)
-        assessed = found.products // parts > len(found.moduli)
-        # A product that keeps every bit needs no componentwise test: it costs what "fast" does.
-        way, moduli = "fast" if named == "fp64" and not assessed else named, len(found.moduli)
-    return problem, Work(m, k, n, batch, way, moduli)
+        if found.scheme == "direct":
+            return problem, Work(m, k, n, batch, "direct", 1)
+        bound = 1 << (found.window_bits - 1)  # of a wide product no moduli are named
+        wide = wide_bytes((dtypes[0], dtypes[1]), found.overflow, bound)
+        return problem, Work(m, k, n, batch, "integers", len(found.moduli) or moduli_needed(bound) or 0, wide)
+    named = "fast" if not isinstance(found.accuracy, str) else {"fp32": "fp64"}.get(found.accuracy, found.accuracy)
+    assessed = found.products // parts > len(found.moduli)
+    # A product that keeps every bit needs no componentwise test: it costs what "fast" does.
+    return problem, Work(m, k, n, batch, "fast" if named == "fp64" and not assessed else named, len(found.moduli))

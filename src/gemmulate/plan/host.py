@@ -6,6 +6,7 @@ after another; memory traffic is a floor. Times are those of one thread divided 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -33,6 +34,9 @@ TILES: Final = {
 # A call of NumPy's product, which goes straight to the BLAS.
 _BLAS_CALL_S: Final = 1e-6
 _FORMATS: Final = ("int8", "uint8")
+# `wrapped_cost` counts residue products with their conversion and reconstruction: 1.5 bare ones each at n = 1024
+# (engines/native.py); `mma` is what a bare one takes.
+_BARE: Final = 1.5
 # Relative difference of two prices below which they are a tie: five calibrations on one busy machine spread by 3 to 7 %
 # in each term, and a tie must cost less than the 10 % that a choice may be off.
 RESOLUTION: Final = 0.05
@@ -48,6 +52,7 @@ class Work:
     batch: int
     way: str  # key of EngineRates.call
     moduli: int  # 1 for a direct product, 0 where no system covers the window
+    wide: int = 0  # bytes of integers modulo whose range the product may be taken instead; 0 where it may not
 
     @property
     def inputs(self) -> int:
@@ -88,6 +93,20 @@ def residue_terms(
         "dec": (survey * work.inputs + rates.dec * (work.moduli + assessed) * packed) / threads,
         "rec": (rates.rec * work.moduli + rates.assess * assessed) * work.outputs / threads,
         "call": rates.call[work.way] * work.batch,
+    }
+
+
+def wide_terms(
+    rates: EngineRates, work: Work, bytes_per_s: float, cost: float, threads: int = 1, tile: tuple[int, int] = (1, 1)
+) -> dict[str, float]:
+    """Seconds of a product modulo 2^32 or 2^64, which takes as long as `cost` INT8 products, by term."""
+    products = work.batch * _whole(work.m, tile[0]) * _whole(work.n, tile[1]) * work.k
+    return {
+        "mma": rates.mma * products * cost * _BARE / threads,
+        "mem": 8 * (work.inputs + work.outputs) / bytes_per_s,
+        "dec": rates.range * work.inputs / threads,
+        "rec": 0.0,
+        "call": rates.call["integers"] * work.batch,
     }
 
 
@@ -134,8 +153,8 @@ def plan_for_host(
     here: bool = True,
 ) -> PricedPlan:
     """All candidates on this machine. `work` says what data asked for; without it the problem's own bits count."""
-    problem = request.problem
-    found = list(_candidates(request, record, work, engine, threads))
+    problem, overflow = request.problem, str(settings.get("overflow", "raise"))
+    found = list(_candidates(request, record, work, engine, threads, overflow))
     sized = isinstance(problem, Problem)
     return PricedPlan(
         problem=str(problem) if sized else f"{request.kernel.name} {request.kernel.size}",
@@ -146,14 +165,14 @@ def plan_for_host(
         window_bits=problem.window(request.accuracy).bit_length() + 1 if isinstance(problem, Problem) else None,
         here=here,
         threads=threads,
-        overflow=str(settings.get("overflow", "raise")),
+        overflow=overflow,
         candidates=_ranked(found),
         settings=settings,
     )
 
 
 def _candidates(
-    request: Request, record: Device, work: Work | None, engine: str | None, threads: int | None
+    request: Request, record: Device, work: Work | None, engine: str | None, threads: int | None, overflow: str
 ) -> Iterator[Candidate]:
     yield _native(request, record, thread_count(threads))
     if not isinstance(request.problem, Problem):
@@ -161,7 +180,7 @@ def _candidates(
             "residues", "–", ("int8",), "not-run-here", f"engines multiply matrices, not {request.kernel.name}"
         )
         return
-    work = work or work_of(request.problem, request.accuracy)
+    work = work or work_of(request.problem, request.accuracy, overflow)
     asked = _instruction_set(engine)
     long = not request.integer and (request.accuracy == "exact" or not work.moduli)
     if not long and not request.integer:
@@ -186,7 +205,12 @@ def _candidates(
             continue
         count = 1 if entry.name == "reference" else thread_count(threads)
         bandwidth = record.nominal().memory
-        if work.moduli:
+        cost = get_engine(entry.name, 1).wrapped_cost(work.wide) if work.wide else math.inf
+        if (work.moduli or math.inf) > cost:  # the rule of `matmul`, which runs this instead of residues
+            terms = wide_terms(rates, work, bandwidth, cost, count, TILES[entry.name])
+            size = f"int{8 * work.wide}"
+            yield _candidate("wide", f"{8 * work.wide}-bit multiplications", (size,), entry.name, 0, terms)
+        elif work.moduli:
             terms = residue_terms(rates, work, bandwidth, count, TILES[entry.name])
             yield _candidate(scheme, encoding, _FORMATS, entry.name, work.moduli, terms)
         else:
@@ -219,16 +243,25 @@ def _ranked(found: list[Candidate]) -> tuple[Candidate, ...]:
     return (replace(near[0], status="chosen"), replace(rest[0], status="slower", detail="a tie"), *rest[1:])
 
 
-def work_of(problem: Problem, accuracy: str | Bits) -> Work:
+def work_of(problem: Problem, accuracy: str | Bits, overflow: str = "raise") -> Work:
     """What a problem without data asks of an engine."""
     sizes = problem.m, problem.k, problem.n, problem.batch
     if problem.integer:
         narrow = problem.bits is None and all(np.dtype(name).itemsize == 1 for name in problem.dtypes)
         if narrow or max(problem.kept(accuracy)) <= 6:  # values span at most 255
             return Work(*sizes, "direct", 1)
-        return Work(*sizes, "integers", moduli_needed(problem.window(accuracy)) or 0)
+        window = problem.window(accuracy)
+        return Work(*sizes, "integers", moduli_needed(window) or 0, wide_bytes(problem.dtypes, overflow, window))
     way = "fast" if isinstance(accuracy, Bits) else {"fp32": "fp64"}.get(accuracy, accuracy)
     return Work(*sizes, way, moduli_needed(problem.window(accuracy)) or 0)
+
+
+def wide_bytes(dtypes: tuple[str, str], overflow: str, window: int) -> int:
+    """Bytes of integers modulo whose range a product may be taken: all that wraps, and what stays below 2^63; or 0."""
+    if overflow == "wrap":
+        common = np.result_type(*dtypes)
+        return 0 if common.kind == "b" else max(4, common.itemsize)
+    return 8 if window < 1 << 63 else 0
 
 
 def thread_count(threads: int | None) -> int:
