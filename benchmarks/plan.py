@@ -25,8 +25,6 @@ from run import machine
 from threadpoolctl import threadpool_limits
 
 import gemmulate as gm
-from gemmulate.plan import host
-from gemmulate.plan.small import MOST_TERMS
 
 Run = Callable[[], Any]
 SIZES = (4, 8, 16, 24, 32, 64, 128, 256, 512)
@@ -43,20 +41,6 @@ def problems() -> Iterator[tuple[str, Any, Any, str]]:
         for accuracy in ("fast", "fp64", "exact"):
             a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
             yield f"float64 {accuracy}, {m}x{k}x{n}", a, b, accuracy
-
-
-def forced(scheme: str, run: Run) -> Run:
-    """A run in which small exact products go the way of `scheme`, whatever the record says."""
-
-    def call() -> Any:
-        kept = host.long_is_faster
-        host.long_is_faster = lambda *_: scheme == "long accumulator"
-        try:
-            return run()
-        finally:
-            host.long_is_faster = kept
-
-    return call
 
 
 def seconds(run: Run) -> float:
@@ -94,10 +78,10 @@ def main() -> None:
         for c in plan.candidates:
             if c.status == "rejected" or (c.time_s > args.most and c is not plan.chosen):
                 continue
-            if c.scheme == "long accumulator" and a.shape[0] * a.shape[1] * b.shape[1] > MOST_TERMS:
-                continue  # `matmul` takes it for small products only
+            if c.scheme == "long accumulator":
+                continue  # `matmul` leaves it to data whose exponents spread
             call = lambda c=c, a=a, b=b, o=options: gm.matmul(a, b, engine=c.engine, **o)  # noqa: E731
-            runs[c.name] = forced(c.scheme, call) if accuracy == "exact" else call
+            runs[c.name] = call
         floats = a.astype(np.float64), b.astype(np.float64)
         runs["numpy"] = lambda x=floats: x[0] @ x[1]
         with threadpool_limits(1, user_api="blas"):

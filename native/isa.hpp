@@ -47,6 +47,25 @@ struct WrapKernel {
   void (*multiply)(const T* a, const T* b, int64_t k, T* c, int64_t ldc);
 };
 
+// For each term x = a b: s = fl(head + x) with one rounding (FMA), tail += fl(x - (s - head)), head = s.
+// Left panel [k][mr], right panel [k][nr]; head and tail are [mr][ld]. No kernel without FMA.
+struct AnchoredKernel {
+  int mr = 0, nr = 0;
+  void (*multiply)(const double* a, const double* b, int64_t k, double* head, double* tail, int64_t ld) = nullptr;
+};
+
+// Sums in [kLeastAnchoredSum, 2^62), scaled by at most 2^(+-800), are normal numbers.
+inline constexpr double kLeastAnchoredSum = 0x1p-200;
+struct AnchoredRow {
+  double anchor, unit, slack, factor;
+};
+struct AnchoredColumns {
+  const double *scale, *slack, *factor;
+};
+
+// Initial `lowest` of a scan: above every exponent.
+inline constexpr int64_t kNothingSeen = int64_t{1} << 40;
+
 struct Isa {
   const char* name;
   bool (*supported)();
@@ -76,6 +95,14 @@ struct Isa {
   double (*low_bits)(const double* acc, int64_t n, int limbs, int64_t* out);
   WrapKernel<uint64_t> wrap64;
   WrapKernel<uint32_t> wrap32;
+  AnchoredKernel anchored;
+  // What scan, norms and anchored sums ask of every entry or element: see kernels.inc.
+  void (*scan_across)(const double* x, int64_t n, int64_t* largest, int64_t* lowest, int64_t* special);
+  void (*scan_along)(const double* x, int64_t n, int64_t* largest, int64_t* lowest, int64_t* special);
+  void (*norms_f64)(const double* x, const double* f1, const double* f2, int64_t n, double* sum, double* square,
+                    double* peak);
+  void (*round_anchored)(const double* head, const double* tail, int64_t n, const AnchoredRow& row,
+                         const AnchoredColumns& column, double* out, uint8_t* hard);
 };
 
 const Isa& isa_scalar();

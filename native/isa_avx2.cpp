@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kVectorBytes = 32;
 #include "kernels.inc"
-#include "wrap64_avx2.inc"
+#include "kernels_avx2.inc"
 
 // Tile 2 x 16, packing [k/4][width][4]; 8 accumulators of two partial sums for each column, 4 for b, 1 for a.
 constexpr int kMr = 2, kNr = 16;
@@ -49,7 +49,9 @@ const Isa& isa_avx2() {
   static constexpr Isa isa{"avx2", supported,  kMr,         kNr,         igemm_i32_u8s8_2x16_avx2,
                            reduce, digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
                            {4, 4, wrap64_4x4_avx2},
-                           {6, 16, multiply_wide<uint32_t, 6, 2>}};
+                           {6, 16, multiply_wide<uint32_t, 6, 2>},
+                           {2, 8, anchored_2x8_avx2},
+                           scan_across, scan_along, norms_f64, round_anchored};
   return isa;
 }
 

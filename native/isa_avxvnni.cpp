@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kVectorBytes = 32;
 #include "kernels.inc"
-#include "wrap64_avx2.inc"
+#include "kernels_avx2.inc"
 
 // Tile 6 x 16, packing [k/4][width][4]; 12 accumulators, 2 for b, 1 for a: 15 of 16 registers.
 // Exact to depth 65,793 (u8 x s8 into int32).
@@ -52,7 +52,9 @@ const Isa& isa_avxvnni() {
   static constexpr Isa isa{"avxvnni", supported,  kMr,         kNr,         igemm_i32_u8s8_6x16_avxvnni,
                            reduce,    digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
                            {4, 4, wrap64_4x4_avx2},
-                           {6, 16, multiply_wide<uint32_t, 6, 2>}};
+                           {6, 16, multiply_wide<uint32_t, 6, 2>},
+                           {2, 8, anchored_2x8_avx2},
+                           scan_across, scan_along, norms_f64, round_anchored};
   return isa;
 }
 

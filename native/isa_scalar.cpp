@@ -30,7 +30,9 @@ const Isa& isa_scalar() {
   static constexpr Isa isa{"scalar", supported,  kMr,         kNr,         igemm_i32_u8s8_4x8_scalar,
                            reduce,   digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
-                           {2, 8, multiply_wide<uint32_t, 2, 2>}};
+                           {2, 8, multiply_wide<uint32_t, 2, 2>},
+                           {},
+                           scan_across, scan_along, norms_f64, round_anchored};
   return isa;
 }
 

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "anchored.hpp"
 #include "exactdot.hpp"
 #include "product.hpp"
 #include "survey.hpp"
@@ -221,6 +222,10 @@ NB_MODULE(_native, m) {
       .def_prop_ro("nbytes", [](const Panels& o) { return o.bytes.size(); })
       .def_prop_ro("rounded", [](const Panels&) { return 0; });
 
+  nb::class_<AnchoredOperand>(m, "AnchoredOperand")
+      .def_prop_ro("nbytes", [](const AnchoredOperand& o) { return o.panels.bytes.size(); })
+      .def_prop_ro("rounded", [](const AnchoredOperand&) { return 0; });
+
   nb::class_<Moduli>(m, "Moduli").def(
       "__init__",
       [](Moduli* self, Vector<int32_t> moduli, Table<float> coef) {
@@ -247,21 +252,22 @@ NB_MODULE(_native, m) {
       },
       nb::arg("moduli"), nb::arg("weight"), nb::arg("inverse"), nb::arg("product"));
 
-  m.def("scan", [](Matrix x, std::optional<Vector<int32_t>> inner, int threads, nb::object progress) {
+  m.def("scan", [](const std::string& isa, Matrix x, std::optional<Vector<int32_t>> inner, int threads, nb::object progress) {
     const View v = view_of(x);
     const int32_t* e = optional_vector(inner, v.depth);
-    Scan s = run(progress, [&](const Poll& poll) { return scan_floats(v, e, threads, poll); });
+    Scan s = run(progress, [&](const Poll& poll) { return scan_floats(find_isa(isa), v, e, threads, poll); });
     return nb::make_tuple(to_numpy(std::move(s.top)), to_numpy(std::move(s.lsb)), to_numpy(std::move(s.special)));
-  }, nb::arg("x"), nb::arg("inner").none(), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("x"), nb::arg("inner").none(), nb::arg("threads"), nb::arg("progress").none());
 
-  m.def("norms", [](Matrix x, Vector<int32_t> top, std::optional<Vector<int32_t>> inner, int threads,
+  m.def("norms", [](const std::string& isa, Matrix x, Vector<int32_t> top, std::optional<Vector<int32_t>> inner, int threads,
                     nb::object progress) {
     const View v = view_of(x);
     require(static_cast<int64_t>(top.shape(0)) == v.vectors, "one exponent for each vector");
     const int32_t* e = optional_vector(inner, v.depth);
-    Norms s = run(progress, [&](const Poll& poll) { return norms_floats(v, top.data(), e, threads, poll); });
+    Norms s = run(progress, [&](const Poll& poll) { return norms_floats(find_isa(isa), v, top.data(), e, threads, poll); });
     return nb::make_tuple(to_numpy(std::move(s.sum)), to_numpy(std::move(s.square)), to_numpy(std::move(s.peak)));
-  }, nb::arg("x"), nb::arg("top"), nb::arg("inner").none(), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("x"), nb::arg("top"), nb::arg("inner").none(), nb::arg("threads"),
+     nb::arg("progress").none());
 
   m.def("depths", [](Matrix x, Vector<int32_t> top, std::optional<Vector<int32_t>> inner, int bins, int threads,
                      nb::object progress) {
@@ -448,6 +454,50 @@ NB_MODULE(_native, m) {
       return multiply_wrapped(left, right, out.data(), out.stride(0), out.stride(1), threads, poll);
     });
   }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("has_anchored", [](const std::string& isa) { return find_isa(isa).anchored.multiply != nullptr; },
+        nb::arg("isa"));
+
+  m.def("pack_anchored", [](const std::string& isa, bool left, Matrix x, Vector<int32_t> top, Vector<int32_t> lsb,
+                            int threads, nb::object progress) {
+    const View v = view_of(x);
+    require(v.type == Type::f64 || v.type == Type::f32, "anchored sums take float64 and float32");
+    require(static_cast<int64_t>(top.shape(0)) == v.vectors && static_cast<int64_t>(lsb.shape(0)) == v.vectors,
+            "one exponent for each vector");
+    const Isa& kernels = find_isa(isa);
+    require(kernels.anchored.multiply != nullptr, "this instruction set has no FMA");
+    for (int64_t i = 0; i < v.vectors; ++i)
+      require(top(i) == kNoExponent || top(i) - lsb(i) <= kAnchoredSpan, "the entries of a vector span too many bits");
+    return run(progress, [&](const Poll& poll) {
+      return pack_anchored(kernels, left, v, top.data(), lsb.data(), threads, poll);
+    });
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("top"), nb::arg("lsb"), nb::arg("threads"),
+     nb::arg("progress").none());
+
+  m.def("multiply_anchored", [](const AnchoredOperand& left, const AnchoredOperand& right, MutableMatrix out,
+                                const std::string& format, int64_t limit, int threads, nb::object progress) {
+    const Panels &a = left.panels, &b = right.panels;
+    require(a.left && !b.left && a.isa == b.isa && a.depth == b.depth && a.depth > 0, "the operands do not match");
+    const Out kind = float_kind(format);
+    require(kind == Out::f64 || kind == Out::f32, "anchored sums round to float64 and float32");
+    const Target t = make_target(out, kind, a.vectors, b.vectors);
+    const AnchoredOutcome o = run(progress, [&](const Poll& poll) {
+      return multiply_anchored(left, right, t, limit, threads, poll);
+    });
+    return nb::make_tuple(o.complete, indices(o.uncertain), o.zeros);
+  }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("format"), nb::arg("limit"), nb::arg("threads"),
+     nb::arg("progress").none());
+
+  m.def("exact_product", [](const std::string& isa, Matrix a, Matrix b, MutableMatrix out, int threads,
+                            nb::object progress) {
+    const View va = view_of(a), vb = view_of(b);
+    require(va.type == vb.type && (va.type == Type::f64 || va.type == Type::f32) && va.depth == vb.depth &&
+                va.depth > 0, "the operands do not match");
+    const Isa& kernels = find_isa(isa);
+    require(kernels.anchored.multiply != nullptr, "this instruction set has no FMA");
+    const Target t = make_target(out, va.type == Type::f64 ? Out::f64 : Out::f32, va.vectors, vb.vectors);
+    return run(progress, [&](const Poll& poll) { return exact_product(kernels, va, vb, t, threads, poll); });
+  }, nb::arg("isa"), nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("assess", [](const Operand& left, const Operand& right, Vector<uint64_t> sum_left,
                      Vector<uint64_t> sum_right, double budget,

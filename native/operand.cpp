@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "dispatch.hpp"
+#include "scaling.hpp"
 
 namespace gemmulate {
 
@@ -148,26 +149,6 @@ void write_residues(Operand& o, int64_t panel, int64_t p0, int64_t n, const floa
 }
 
 // 2^h as a double for |h| <= 1022, by its bits.
-inline double power_of_two(int h) {
-  const uint64_t bits = static_cast<uint64_t>(h + 1023) << 52;
-  double d;
-  std::memcpy(&d, &bits, 8);
-  return d;
-}
-
-// 2^(shift) as two factors. A shift below -1300 gives zero (the largest double is below 2^1024), a shift above
-// 1400 meets only zeros (the least subnormal is 2^-1074 and results stay below 2^300): both are clamped.
-inline void split_scale(int shift, double& f1, double& f2) {
-  const int s = shift < -1300 ? -1300 : shift > 1400 ? 1400 : shift;
-  const int h = s / 2;
-  f1 = power_of_two(h);
-  f2 = power_of_two(s - h);
-}
-
-inline double finite_or_zero(double x) {
-  return std::fabs(x) <= std::numeric_limits<double>::max() ? x : 0.0;
-}
-
 void fill_scales(const Operand& o, const int32_t* shift, const int32_t* inner, int64_t v0, int64_t p0,
                  int64_t block, double* f1, double* f2) {
   const int64_t nv = std::min<int64_t>(o.width, o.vectors - v0);

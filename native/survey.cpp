@@ -6,8 +6,10 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <type_traits>
 
 #include "dispatch.hpp"
+#include "scaling.hpp"
 
 namespace gemmulate {
 namespace {
@@ -56,15 +58,38 @@ inline Bits exponents(uint64_t bits) {
   return {-1074 + 64 - std::countl_zero(mantissa), -1074 + std::countr_zero(mantissa)};
 }
 
-inline double two_factors(double x, int shift) {
-  const int s = std::clamp(shift, -1300, 1400), h = s / 2;
-  return x * std::bit_cast<double>(static_cast<uint64_t>(h + 1023) << 52) *
-         std::bit_cast<double>(static_cast<uint64_t>(s - h + 1023) << 52);
+// body(chunk of doubles, lanes, first vector, first p), lanes padded with zeros to a multiple of 8: runs over the entries of vectors [v0, v1) in the order that
+// memory likes. Along k (`across` false) every chunk belongs to one vector, else its lanes are neighbouring vectors.
+template <class T, class Body>
+void chunks(const View& x, int64_t v0, int64_t v1, bool across, const Body& body) {
+  const T* base = static_cast<const T*>(x.data);
+  const int64_t outer0 = across ? 0 : v0, outer1 = across ? x.depth : v1;
+  const int64_t inner0 = across ? v0 : 0, inner1 = across ? v1 : x.depth;
+  const int64_t outer_stride = across ? x.stride_k : x.stride_v, inner_stride = across ? x.stride_v : x.stride_k;
+  double copy[kBlock];
+  for (int64_t o = outer0; o < outer1; ++o) {
+    if (!across || o % 1024 == 0) Loop::checkpoint();
+    for (int64_t i = inner0; i < inner1; i += kBlock) {
+      if (!across && (i - inner0) % (int64_t{1} << 16) == 0) Loop::checkpoint();
+      const int64_t lanes = std::min(kBlock, inner1 - i);
+      const T* from = base + o * outer_stride + i * inner_stride;
+      const int64_t padded = (lanes + 7) / 8 * 8;
+      const double* values = copy;
+      if constexpr (std::is_same_v<T, double>)
+        if (inner_stride == 1 && lanes == padded) values = from;
+      if (values == copy) {
+        for (int64_t l = 0; l < lanes; ++l) copy[l] = static_cast<double>(from[l * inner_stride]);
+        for (int64_t l = lanes; l < padded; ++l) copy[l] = 0.0;
+      }
+      body(values, padded, across ? i : o, across ? o : i);
+    }
+  }
 }
 
-}  // namespace
+bool runs_across(const View& x) { return std::abs(x.stride_v) < std::abs(x.stride_k); }
 
-Scan scan_floats(const View& x, const int32_t* inner, int threads, const Poll& poll) {
+// Scaling along k: rarely asked for, so entry by entry.
+Scan scan_scaled(const View& x, const int32_t* inner, int threads, const Poll& poll) {
   Scan s;
   const auto n = static_cast<size_t>(x.vectors);
   s.top.assign(n, kNoExponent);
@@ -80,32 +105,85 @@ Scan scan_floats(const View& x, const int32_t* inner, int threads, const Poll& p
           return;
         }
         const Bits b = exponents(bits);
-        const int e = inner ? inner[p] : 0;
-        s.top[v] = std::max(s.top[v], b.top + e);
-        s.lsb[v] = std::min(s.lsb[v], b.lsb + e);
+        s.top[v] = std::max(s.top[v], b.top + inner[p]);
+        s.lsb[v] = std::min(s.lsb[v], b.lsb + inner[p]);
       });
     });
   });
   return s;
 }
 
-Norms norms_floats(const View& x, const int32_t* top, const int32_t* inner, int threads, const Poll& poll) {
+}  // namespace
+
+Scan scan_floats(const Isa& isa, const View& x, const int32_t* inner, int threads, const Poll& poll) {
+  if (inner) return scan_scaled(x, inner, threads, poll);
+  Scan s;
+  const auto n = static_cast<size_t>(x.vectors);
+  s.top.assign(n, kNoExponent);
+  s.lsb.assign(n, -kNoExponent);
+  s.special.assign(n, 0);
+  const bool across = runs_across(x);
+  for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+    int64_t largest[kBlock] = {}, lowest[kBlock], special[kBlock] = {};
+    std::fill(lowest, lowest + kBlock, kNothingSeen);
+    dispatch_float(x.type, [&]<class T>(T) {
+      if (across) {
+        chunks<T>(x, v0, v1, true, [&](const double* values, int64_t lanes, int64_t, int64_t) {
+          isa.scan_across(values, lanes, largest, lowest, special);
+        });
+      } else {
+        chunks<T>(x, v0, v1, false, [&](const double* values, int64_t count, int64_t v, int64_t) {
+          isa.scan_along(values, count, largest + (v - v0), lowest + (v - v0), special + (v - v0));
+        });
+      }
+    });
+    for (int64_t v = v0; v < v1; ++v) {
+      const auto u = static_cast<size_t>(v);
+      if (largest[v - v0]) {
+        s.top[u] = exponents(static_cast<uint64_t>(largest[v - v0])).top;
+        s.lsb[u] = static_cast<int32_t>(lowest[v - v0]);
+      }
+      s.special[u] = special[v - v0] != 0;
+    }
+  });
+  return s;
+}
+
+Norms norms_floats(const Isa& isa, const View& x, const int32_t* top, const int32_t* inner, int threads,
+                   const Poll& poll) {
   Norms r;
   r.sum.assign(static_cast<size_t>(x.vectors), 0);
   r.square.assign(static_cast<size_t>(x.vectors), 0);
   r.peak.assign(static_cast<size_t>(x.vectors), 0);
+  const bool across = runs_across(x);
+  constexpr int64_t kExactSteps = int64_t{1} << 22;  // q^2 <= 2^30: float64 holds that many of them exactly
   for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+    double f1[kBlock] = {}, f2[kBlock] = {}, sum[kBlock] = {}, square[kBlock] = {}, peak[kBlock] = {};
+    int64_t steps = 0;
+    const auto add = [&](int64_t v, int64_t lane) {
+      const auto u = static_cast<size_t>(v);
+      r.sum[u] += static_cast<uint64_t>(sum[lane]);
+      r.square[u] += static_cast<uint64_t>(square[lane]);
+      r.peak[u] = std::max(r.peak[u], static_cast<uint64_t>(peak[lane]));
+      sum[lane] = square[lane] = peak[lane] = 0.0;
+    };
+    const auto flush = [&](int64_t v) {  // across: lane l is vector v0 + l; along k: every lane is vector v
+      for (int64_t l = 0; l < (across ? v1 - v0 : kBlock); ++l) add(across ? v0 + l : v, l);
+      steps = 0;
+    };
     dispatch_float(x.type, [&]<class T>(T) {
-      visit<T>(x, v0, v1, [&](int64_t v, int64_t p, T value) {
-        const double a = std::fabs(static_cast<double>(value));
-        if (!(a <= std::numeric_limits<double>::max()) || a == 0.0) return;
-        const double scaled = two_factors(a, 15 - top[v] + (inner ? inner[p] : 0));
-        auto q = static_cast<uint64_t>(static_cast<int64_t>(scaled));
-        q += static_cast<double>(q) < scaled || q == 0;  // a product that underflowed to zero still counts
-        r.sum[v] += q;
-        r.square[v] += q * q;
-        r.peak[v] = std::max(r.peak[v], q);
-      });
+      for (int64_t v = v0; v < v1; v = across ? v1 : v + 1) {
+        if (!inner)
+          for (int64_t l = 0; l < kBlock; ++l) split_scale(15 - top[across ? std::min(v0 + l, v1 - 1) : v], f1[l], f2[l]);
+        chunks<T>(x, v, across ? v1 : v + 1, across, [&](const double* values, int64_t lanes, int64_t w, int64_t p) {
+          if (inner)
+            for (int64_t l = 0; l < std::min(lanes, across ? v1 - w : x.depth - p); ++l)
+              split_scale(15 - top[across ? w + l : w] + inner[across ? p : p + l], f1[l], f2[l]);
+          isa.norms_f64(values, f1, f2, lanes, sum, square, peak);
+          if (++steps == kExactSteps) flush(w);
+        });
+        flush(v);
+      }
     });
   });
   return r;

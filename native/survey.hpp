@@ -15,14 +15,15 @@ struct Scan {
   std::vector<int32_t> lsb;      // lowest set bit of any entry, 2^lsb[v]; -kNoExponent for a zero vector
   std::vector<uint8_t> special;  // 1 where the vector holds NaN or infinity
 };
-Scan scan_floats(const View& x, const int32_t* inner, int threads, const Poll& poll);
+Scan scan_floats(const Isa& isa, const View& x, const int32_t* inner, int threads, const Poll& poll);
 
 // Sums over each vector of ceil(|x_vp| 2^(15 - top[v] + inner[p])) and of its square, and the largest: integers, so that the bounds
 // made from them do not depend on the order of summation.
 struct Norms {
   std::vector<uint64_t> sum, square, peak;
 };
-Norms norms_floats(const View& x, const int32_t* top, const int32_t* inner, int threads, const Poll& poll);
+Norms norms_floats(const Isa& isa, const View& x, const int32_t* top, const int32_t* inner, int threads,
+                   const Poll& poll);
 
 struct Range {
   bool any = false;

@@ -188,3 +188,26 @@ def test_an_array_of_nothing(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.zeros((0, 2)))
     assert run("matmul", tmp_path / "a.npy", tmp_path / "b.npy", "-o", tmp_path / "c.npy").status == 0
     assert np.load(tmp_path / "c.npy").tolist() == [[0, 0]] * 3
+
+
+def test_formats_and_modulus_reach_matmul_and_plan(run: Run, files: Path) -> None:
+    status, out, _ = run("matmul", files / "a.npy", files / "a.npy", "--formats", "fp4_e2m1", "--json")
+    plain = json.loads(run("matmul", files / "a.npy", files / "a.npy", "--json").out)
+    assert status == 0
+    assert json.loads(out)["result"] == plain["result"]
+    assert json.loads(out)["formats"] == "fp4_e2m1"
+    status, out, _ = run("plan", files / "a.npy", files / "a.npy", "--formats", "fp4_e2m1", "--modulus", "97", "--json")
+    assert status == 0
+    record = json.loads(out)
+    assert record["modulus"] == 97
+    assert all(key.endswith(".fp4_e2m1") for key in record["encodings"])
+    assert record["encodings"]
+    status, out, _ = run("plan", files / "f.npy", files / "f.npy", "--formats", "fp4_e2m1")
+    assert status == 0
+    assert "encodings" in out
+    status, out, err = run("plan", files / "f.npy", files / "f.npy", "--modulus", "97")
+    assert (status, out) == (2, "")
+    assert "modulus = 97 needs integer operands" in err
+    status, out, err = run("plan", files / "f.npy", files / "f.npy", "--formats", "fp16")
+    assert (status, out) == (2, "")
+    assert "formats = 'fp16'" in err

@@ -11,8 +11,8 @@ import pytest
 import gemmulate as gm
 from gemmulate import encodings, formats
 from gemmulate.encodings.fold import fold
-from gemmulate.schemes import encoded
 from gemmulate.schemes.encoded import Digits, exact_sums, multiply_direct, multiply_folded, numpy_product, planes_of
+from gemmulate.schemes.multiword import recombine
 from gemmulate.schemes.partial import Cover, partial_design, round_to_cover
 
 FORMATS = ["fp4_e2m1", "int4", "fp6_e3m2", "fp8_e4m3", "int8", "fp4_e2m1,fp8_e4m3"]
@@ -109,7 +109,7 @@ def test_wide_integers_recombine_at_the_edge_of_the_window() -> None:
     whole = 13 * 17 * 89
     values = [0, 1, -1, whole // 2, -(whole // 2), whole // 2 - 1]
     residues = [np.array([[v % m for v in values]]) for m in moduli]
-    assert encoded.recombine(residues, moduli).tolist() == [values]
+    assert recombine(residues, moduli).tolist() == [values]
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,14 @@ def test_the_journal_skips_finished_tasks_and_survives_a_torn_line(tmp_path: Pat
     class Pool:
         map = staticmethod(lambda work, tasks, chunksize: map(work, tasks))
 
-    tasks = [(m, "fp4_e2m1") for m in (13, 17, 173)]
+    tasks = [(m, "fp4_e2m1") for m in (13, 17, 171)]
     once = list(first.map(Pool(), work, tasks, silent))
     with path.open("a") as stream:
         stream.write('["work", 5')
     again = list(Journal(path).map(Pool(), work, tasks, silent))
     assert once == again
     assert again[2] is None
-    assert calls == [13, 17, 173]
+    assert calls == [13, 17, 171]
     assert all(json.loads(line) for line in path.read_text().splitlines()[:3])
 
 

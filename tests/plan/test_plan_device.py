@@ -86,7 +86,6 @@ def test_reasons() -> None:
     assert out(wide)["direct int8"] == "too-wide"
     assert out(wide)["direct fp4_e2m1"] == "no-encoding"
     assert out(wide)["slices int8"] == "inexact"
-    assert out(gm.plan(gm.Problem(8, 8, 8, bits=(120, 120)), device="b300"))["residues fp4_e2m1"] == "window"
     fast = gm.plan(SQUARE, device="h200", accuracy="fast")
     assert "slices int8" not in out(fast)
     assert out(gm.plan(SQUARE, device="h200", accuracy=gm.Bits(60)))["native fp64"] == "accuracy"
@@ -132,7 +131,7 @@ def test_gaussian_bits() -> None:
     rng = np.random.default_rng(5)
     for (dtype, accuracy), bits in GAUSSIAN_BITS.items():
         a, b = (rng.standard_normal((256, 256)).astype(dtype) for _ in range(2))
-        found = gm.plan(a, b, accuracy=accuracy).bits  # type: ignore[call-overload]
+        found = gm.plan(a, b, accuracy=accuracy, engine="reference").bits  # type: ignore[call-overload]
         assert max(abs(bits - one) for one in found) <= 3, (dtype, accuracy, found)
 
 

@@ -15,14 +15,13 @@ from gemmulate.errors import FileError
 from gemmulate.model.device import WAYS, EngineRates, default_host, host_file
 from gemmulate.plan import host
 from gemmulate.plan.calibration import engines_section, measure_engine
-from gemmulate.plan.small import multiply_long
 
 
 @pytest.fixture(autouse=True)
 def _no_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The shipped record, whatever this machine's user calibrated."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    caches = host.host_record, host.long_is_faster
+    caches = (host.host_record,)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -133,40 +132,6 @@ def test_a_kernel_without_engine() -> None:
         plan.run(np.ones((2, 2)), np.ones((2, 2)))
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.0**-1074, -(2.0**1000), np.inf, -np.inf, np.nan]
-
-
-@pytest.mark.parametrize("name", [r.name for r in engines() if r.available])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_long_way_gives_the_same_bits(name: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Correct rounding has one answer: with the record saying long always, and never, the bits are the same."""
-    rng = np.random.default_rng(9)
-    with np.errstate(over="ignore"):
-        a, b = (rng.choice(SPECIAL, shape).astype(dtype) for shape in ((7, 5), (5, 6)))
-    shapes = (6, 9), (9, 4)
-    c, d = ((rng.standard_normal(s) * 2.0 ** rng.integers(-30, 30, s)).astype(dtype) for s in shapes)
-    pairs = [(a, b), (c, d), (np.zeros((2, 3), dtype), -np.ones((3, 2), dtype))]
-    results = []
-    for always in (True, False):
-        monkeypatch.setattr("gemmulate.plan.host.long_is_faster", lambda *_, answer=always: answer)
-        results.append([gm.matmul(x, y, accuracy="exact", engine=name) for x, y in pairs])
-    for one, other in zip(*results, strict=True):
-        both = np.isnan(one) & np.isnan(other)  # payloads aside
-        assert (both | (one.view(f"u{one.itemsize}") == other.view(f"u{one.itemsize}"))).all()
-
-
-def test_the_record_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    cheap = replace_rates(dot=1e-12)
-    dear = replace_rates(dot=1.0)
-    for rates, expected in ((cheap, True), (dear, False)):
-        record = replace(default_host(), engines={"reference": rates})
-        monkeypatch.setattr(host, "load_device", lambda _, record=record: record)
-        host.host_record.cache_clear()
-        host.long_is_faster.cache_clear()
-        assert host.long_is_faster("reference", 8, 8, 8) is expected
-    assert host.long_is_faster("native (fp4_e2m1 planes)", 8, 8, 8) is False, "planes that were asked for are used"
-
-
 def replace_rates(**changes: float) -> EngineRates:
     return EngineRates(**({name: getattr(RATES, name) for name in RATES.__struct_fields__} | changes))
 
@@ -188,19 +153,6 @@ def test_measured_rates_are_rates() -> None:
     assert set(rates.call) == set(WAYS)
     for name in ("range", "survey", "dec", "mma", "rec", "assess", "dot"):
         assert 0 < getattr(rates, name) < 1
-
-
-def test_long_products_are_correctly_rounded() -> None:
-    from fractions import Fraction
-
-    rng = np.random.default_rng(2)
-    a, b = rng.standard_normal((3, 50)) * 2.0 ** rng.integers(-40, 40, (3, 50)), rng.standard_normal((50, 2))
-    result = np.empty((3, 2))
-    multiply_long(get_engine(), a, b.T, result)
-    for i in range(3):
-        for j in range(2):
-            exact = sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[i], b[:, j], strict=True))
-            assert result[i, j] == float(exact)  # Fraction to float rounds correctly
 
 
 @pytest.mark.parametrize("overflow", ["raise", "wrap"])

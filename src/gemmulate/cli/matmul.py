@@ -51,6 +51,7 @@ def matmul(
     accuracy: Accuracy = "fp64",
     overflow: Overflow = "raise",
     modulus: Count = None,
+    formats: str | None = None,
     engine: str | None = None,
     threads: Count = None,
     max_gib: MaxGib = 4.0,
@@ -71,6 +72,8 @@ def matmul(
         overflow: For integers that do not fit the result's dtype: raise an error, wrap like NumPy, or object (Python
             ints).
         modulus: Residues in [0, p) instead of the integer product, p in 2 … 2^63.
+        formats: Run the exact products through the planes of these formats, e.g. fp4_e2m1 or fp4_e2m1,fp8_e4m3: the
+            same bits, slower; for floats with accuracy fast other bits within the same bound.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
         threads: Threads to use; all available ones if not given. The result's bits do not depend on it.
     """
@@ -83,7 +86,14 @@ def matmul(
     start = time.perf_counter()
     with reporting_product():
         result = gm.matmul(
-            left, right, accuracy=accuracy, modulus=modulus, overflow=overflow, engine=engine, threads=threads
+            left,
+            right,
+            accuracy=accuracy,
+            modulus=modulus,
+            overflow=overflow,
+            engine=engine,
+            threads=threads,
+            formats=formats,
         )
     seconds = time.perf_counter() - start
     import numpy as np
@@ -98,6 +108,7 @@ def matmul(
         "accuracy": accuracy,
         "overflow": overflow,
         "modulus": modulus,
+        "formats": formats,
         "engine": engine,
         "threads": threads,
         "time_s": seconds,

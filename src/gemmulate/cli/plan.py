@@ -12,6 +12,8 @@ from gemmulate.cli.output import examples
 _EXAMPLES = examples(
     ("gemmulate plan A.npy B.npy", "the scheme, formats, moduli and engine that matmul would use, as a table"),
     ("gemmulate plan A.mtx.gz B.mtx.gz --accuracy exact --json", "the same for a correctly rounded product, as JSON"),
+    ("gemmulate plan A.npy B.npy --formats fp4_e2m1", "products, planes and encodings that run it through FP4"),
+    ("gemmulate plan A.npy B.npy --modulus 97", "the product of integers modulo 97"),
     ("gemmulate plan A.npy B.npy --device b300", "what the same data would cost on a device, candidate by candidate"),
     ("gemmulate plan --m 4096 --n 4096 --k 4096 --device rtx5090", "the same before there are data"),
     ("gemmulate plan --m 512 --n 512 --k 512 --dtype int32 --bits 20", "integers of 20 bits on this machine"),
@@ -30,6 +32,8 @@ def plan(
     *,
     accuracy: Accuracy = "fp64",
     overflow: Overflow = "raise",
+    modulus: Count = None,
+    formats: str | None = None,
     engine: str | None = None,
     device: Annotated[str | None, Parameter(help="A catalogue name, a .toml file, or host.")] = None,
     c_q: float | None = None,
@@ -51,6 +55,8 @@ def plan(
         b: Right matrix file.
         accuracy: For floats: fast, fp64 (fp32 likewise) or exact.
         overflow: For integers that do not fit the result's dtype: raise, wrap or object.
+        modulus: Residues in [0, p) instead of the integer product, p in 2 … 2^63.
+        formats: Run the products through the planes of these formats, e.g. fp4_e2m1 or fp4_e2m1,fp8_e4m3.
         engine: Engine by name, see `gemmulate doctor`; the fastest available one if not given.
         c_q: 32-bit integer operations to convert one input to one modulus on the device; a range if not given.
         m: Rows, instead of files.
@@ -72,14 +78,18 @@ def plan(
             raise CommandError(f"the right matrix is missing beside {a}")
         if given:
             raise CommandError(f"{given[0]} describes a product without files; leave it out, or the files")
+        if device is not None and (modulus is not None or formats is not None):
+            raise CommandError("--modulus and --formats are not priced on a device; leave them or --device out")
         left, right = read_pair(a, b, max_gib)
         if device is None:
             if c_q is not None:
                 raise CommandError("--c-q prices a device's conversions; give --device with it")
-            chosen = gm.plan(left, right, **options)  # type: ignore[call-overload]
+            chosen = gm.plan(left, right, modulus=modulus, formats=formats, **options)  # type: ignore[call-overload]
         else:
             chosen = gm.plan(left, right, device=device, c_q=c_q, **options)  # type: ignore[call-overload]
     else:
+        if modulus is not None or formats is not None:
+            raise CommandError("--modulus and --formats need two matrix files")
         assert m is not None
         assert n is not None
         assert k is not None

@@ -73,7 +73,7 @@ class Encoding:
         """log2(m / covered residues): what a partial cover costs per operand; 0 for a full one."""
         return float(np.log2(self.modulus / self.left.size)) if self.modulus else 0.0
 
-    @property
+    @cached_property
     def alphabet(self) -> formats.Alphabet:
         """What the planes may hold: the format's alphabet, cut to `plane_max`."""
         full = self.format.alphabet

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,13 @@ from gemmulate.engines.residue_system import ResidueSystem
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
+
+
+@lru_cache(maxsize=256)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """dtype.name, which NumPy puts together anew in some microseconds whenever it is asked."""
+    return dtype.name
+
 
 NO_EXPONENT = -100000  # `top` of a zero vector
 
@@ -66,10 +74,22 @@ class FloatOutcome(NamedTuple):
     zeros: int
 
 
+class AnchoredOutcome(NamedTuple):
+    """Elements whose rounding stayed open, shape (count, 2), and how many results are zero.
+
+    Not complete: more elements stayed open than the limit, and the output is unspecified.
+    """
+
+    complete: bool
+    uncertain: npt.NDArray[np.int64]
+    zeros: int
+
+
 class Engine(ABC):
     """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
 
     name: str
+    formats: tuple[str, ...] = ()  # narrow formats whose planes carry the products; none: INT8 residues
 
     @abstractmethod
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
@@ -165,6 +185,25 @@ class Engine(ABC):
 
         With a modulus, results in [0, modulus) to int64.
         """
+
+    def anchored_cost(self) -> float:
+        """INT8 products that one product by anchored sums takes as long as; infinite where there is none."""
+        return math.inf
+
+    def pack_anchored(self, left: bool, x: Array, top: Int32, lsb: Int32) -> Operand:
+        """A float64 or float32 matrix for anchored sums; no vector's entries span more than 400 bits (top − lsb)."""
+        raise NotImplementedError(f"engine {self.name} has no anchored sums")
+
+    def multiply_anchored(self, left: Operand, right: Operand, out: Array, limit: int) -> AnchoredOutcome:
+        """Write correctly rounded dot products to `out`, of the operands' type, but for the open elements."""
+        raise NotImplementedError(f"engine {self.name} has no anchored sums")
+
+    def exact_product(self, a: Array, b: Array, out: Array) -> bool:
+        """Write the correctly rounded product of float64 or float32 operands in one call, made for small sizes.
+
+        Returns False, with `out` unspecified, where the engine cannot: the caller takes the general way.
+        """
+        return False
 
     def wrapped_cost(self, itemsize: int) -> float:
         """INT8 products that one product modulo 2^(8 itemsize) takes as long as; infinite where there is none."""

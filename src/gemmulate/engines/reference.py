@@ -60,7 +60,7 @@ def _as_planes(operand: Operand) -> Planes:
     return operand
 
 
-def _scaled(x: Array, shift: Int32, inner: Int32 | None) -> npt.NDArray[np.float64]:
+def scaled(x: Array, shift: Int32, inner: Int32 | None) -> npt.NDArray[np.float64]:
     """x · 2^(shift + inner) with nonfinite entries as zero; exact where the result is not below 2^-1000."""
     total = shift.astype(np.int64)[:, None] + (0 if inner is None else inner.astype(np.int64)[None, :])
     total = np.clip(total, -1300, 1400)
@@ -104,9 +104,9 @@ class ReferenceEngine(Engine):
         return Scan(tops.astype(np.int32), lsbs.astype(np.int32), np.asarray(special, dtype=np.uint8))
 
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
-        scaled = np.abs(_scaled(x, (15 - top).astype(np.int32), inner))
+        magnitude = np.abs(scaled(x, (15 - top).astype(np.int32), inner))
         nonzero = np.isfinite(x) & (x != 0)
-        q = np.where(nonzero, np.maximum(np.ceil(scaled), 1), 0).astype(np.uint64)
+        q = np.where(nonzero, np.maximum(np.ceil(magnitude), 1), 0).astype(np.uint64)
         return Norms(q.sum(axis=1), (q * q).sum(axis=1), q.max(axis=1, initial=0))
 
     def depths(self, x: Array, top: Int32, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
@@ -124,7 +124,7 @@ class ReferenceEngine(Engine):
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
-        rest = _scaled(x, shift, inner)
+        rest = scaled(x, shift, inner)
         vanished = np.isfinite(x) & (x != 0) & (rest == 0)  # by the scaling itself
         digits: list[Array] = []
         for d in reversed(range(digits_for(bits))):
@@ -142,11 +142,7 @@ class ReferenceEngine(Engine):
         return self._pack_objects(left, x.astype(object), system)
 
     def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
-        value = np.zeros(x.shape[:2], dtype=object)
-        for w in range(x.shape[2]):
-            value += x[:, :, w].astype(object) << 32 * w
-        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
-        return self._pack_objects(left, value, system)
+        return self._pack_objects(left, integers_of_words(x), system)
 
     def _pack_objects(self, left: bool, x: Array, system: ResidueSystem) -> Operand:
         planes = np.zeros((len(system.moduli), *x.shape), dtype=np.float64)
@@ -160,7 +156,7 @@ class ReferenceEngine(Engine):
         return Planes(value[None], zero_point)
 
     def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
-        return Planes(np.floor(np.abs(_scaled(x, (7 - top).astype(np.int32), inner)))[None])
+        return Planes(np.floor(np.abs(scaled(x, (7 - top).astype(np.int32), inner)))[None])
 
     def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Array:
         """The exact products as an object array of Python ints, by Chinese remainders."""
@@ -287,11 +283,20 @@ def _exact_dot(x: Array, y: Array) -> int:
     return total
 
 
+def integers_of_words(x: npt.NDArray[np.uint32]) -> Array:
+    """Two's complement integers (vectors, depth, words), 32-bit words, least first, as Python integers."""
+    value = np.zeros(x.shape[:2], dtype=object)
+    for w in range(x.shape[2]):
+        value += x[:, :, w].astype(object) << 32 * w
+    value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
+    return value
+
+
 def pair_integers(high: Array, low: Array, shift: Int32) -> Array:
     """rint(high 2^shift) + rint(low 2^shift) as Python integers; see `Engine.pack_pairs`."""
 
     def integers(x: Array) -> Array:
-        rows = np.rint(_scaled(x, shift, None)).tolist()
+        rows = np.rint(scaled(x, shift, None)).tolist()
         return np.array([[int(v) for v in row] for row in rows], dtype=object).reshape(x.shape)
 
     return np.asarray(integers(high) + integers(low))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 from typing import SupportsIndex
 
 from gemmulate.engines import native
@@ -75,13 +76,24 @@ def get_engine(name: str | None = None, threads: int | None = None) -> Engine:
 
     Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
     """
-    threads = _thread_count(threads)
+    count = _thread_count(threads)
+    if name is not None and not isinstance(name, str):
+        raise _unknown(name)
+    return _engine(name, count)
+
+
+def _unknown(name: object) -> ValueError:
+    return ValueError(f"engine = {name!r} is unknown; choose one of {', '.join(record.name for record in engines())}")
+
+
+@lru_cache(maxsize=64)  # engines hold no state but their settings
+def _engine(name: str | None, threads: int | None) -> Engine:
     best = _best_isa()
     if name is None:
         name = "reference" if best is None else "native"
     records = {record.name: record for record in engines()}
-    if not isinstance(name, str) or name not in records:
-        raise ValueError(f"engine = {name!r} is unknown; choose one of {', '.join(records)}")
+    if name not in records:
+        raise _unknown(name)
     if not records[name].available:
         raise EngineUnavailable(f"engine = {name!r} cannot run here: {records[name].reason}")
     if name == "reference":

@@ -36,7 +36,7 @@ class Candidate:
     uncertain figures. A rejected candidate may carry a price, for comparison.
     """
 
-    scheme: str  # "native", "direct", "residues", "wide", "slices", "long accumulator"
+    scheme: str  # "native", "direct", "residues", "wide", "anchored", "slices", "long accumulator"
     encoding: str
     formats: tuple[str, ...]
     engine: str | None  # None: none for that device

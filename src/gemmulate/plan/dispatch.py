@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.model.device import Device, load_device
 from gemmulate.model.kernels import Kernel
 from gemmulate.plan.candidates import PricedPlan
-from gemmulate.plan.host import Work, host_record, plan_for_host, wide_bytes
+from gemmulate.plan.host import Work, host_record, plan_for_host, wide_bytes, work_of
 from gemmulate.plan.pricing import Request, plan_for_device
 from gemmulate.plan.problem import Problem
+from gemmulate.schemes.floats import SMALL_PRODUCT
 
 if TYPE_CHECKING:
     from gemmulate.plan.plan import Plan
@@ -72,6 +74,8 @@ def described_data(found: Plan) -> tuple[Problem, Work] | None:
     """The problem and the work that the data of a plan ask for: their own bits and moduli."""
     m, k, n = found.shape
     batch = math.prod(found.batch)
+    if found.modulus is not None or found.plane_formats:
+        return None
     if found.scheme in ("empty", "limbs") or "double-double" in found.dtypes or "object" in found.dtypes[:2]:
         return None
     kind, parts = found.dtypes[2], 1
@@ -83,7 +87,7 @@ def described_data(found: Plan) -> tuple[Problem, Work] | None:
     dtypes = (
         found.dtypes[:2] if integer else 2 * ("float32" if kind in ("float32", "float16", "bfloat16") else "float64",)
     )
-    bits = None if narrow or found.scheme == "long accumulator" else found.bits
+    bits = None if narrow or found.scheme in ("long accumulator", "anchored") else found.bits
     problem = Problem(m, k, n, (dtypes[0], dtypes[1]), bits, batch)
     if integer:
         if found.scheme == "direct":
@@ -91,6 +95,12 @@ def described_data(found: Plan) -> tuple[Problem, Work] | None:
         bound = 1 << (found.window_bits - 1)  # of a wide product no moduli are named
         wide = wide_bytes((dtypes[0], dtypes[1]), found.overflow, bound)
         return problem, Work(m, k, n, batch, "integers", len(found.moduli) or moduli_needed(bound) or 0, wide)
+    if found.scheme == "anchored":
+        work = work_of(problem, "exact")
+        return problem, replace(work, anchored=math.inf)  # what the data asked for
+    small = m * k * n <= SMALL_PRODUCT
+    if small and isinstance(found.accuracy, str) and kind in ("float32", "float64", "complex64", "complex128"):
+        return problem, Work(m, k, n, batch, "exact", len(found.moduli), anchored=math.inf)
     named = "fast" if not isinstance(found.accuracy, str) else {"fp32": "fp64"}.get(found.accuracy, found.accuracy)
     assessed = found.products // parts > len(found.moduli)
     # A product that keeps every bit needs no componentwise test: it costs what "fast" does.

@@ -92,24 +92,29 @@ def describe_double_double(engine: Engine, a: Any, b: Any, exact: bool) -> tuple
         reasons.append(("scheme", "long accumulator", "exponents spread too far: every element by itself"))
         facts |= {"scheme": "long accumulator", "repaired": m * n}
     else:
-        moduli = c.system.moduli
-        packed = packed_bytes(m, n, k * len(moduli))
-        reasons += [
-            ("bits kept", f"{c.bits_left} and {c.bits_right}", "as many as the bound needs for these data"),
-            ("scheme", f"residues, {len(moduli)} moduli", f"{moduli[0]} … {moduli[-1]}: product above the window"),
-            ("memory", f"{packed / 2**20:.1f} MiB", "packed residues beyond inputs and output"),
-        ]
+        moduli, use = c.system.moduli, None
+        if engine.formats:
+            from gemmulate.plan.planes import planes_of_pairs  # loads the catalogue of encodings
+
+            use = planes_of_pairs(engine, c)
+        packed = packed_bytes(m, n, k * len(moduli)) if use is None else use.packed_bytes(m, k, n)
+        reasons.append(("bits kept", f"{c.bits_left} and {c.bits_right}", "as many as the bound needs for these data"))
+        why = f"{moduli[0]} … {moduli[-1]}: product above the window"
+        reasons += [("scheme", f"residues, {len(moduli)} moduli", why)] if use is None else use.rows()
+        reasons.append(("memory", f"{packed / 2**20:.1f} MiB", "packed residues beyond inputs and output"))
         if len(c.repair):
             reasons.append(("long accumulator", f"{len(c.repair)} elements", "their bound asks for many more bits"))
         facts |= {
             "scheme": "residues",
             "formats": ("int8", "uint8"),
             "moduli": moduli,
-            "products": len(moduli) + (not exact),
+            "planes": (len(moduli), len(moduli)),
+            "products": (len(moduli) if use is None else use.products) + (not exact),
             "bits": (c.bits_left, c.bits_right),
             "window_bits": c.bound.bit_length() + 1,
             "repaired": len(c.repair),
             "packed_bytes": packed,
         }
+        facts |= {} if use is None else use.facts()
     reasons.append(("exactness", exactness, "holds on every engine, bit for bit the same"))
     return stack, facts | {"reasons": tuple(reasons)}

@@ -22,6 +22,7 @@ from gemmulate.plan.candidates import Candidate, PricedPlan, rejected
 from gemmulate.plan.pricing import Request, judged_native, ranked
 from gemmulate.plan.problem import Problem
 from gemmulate.schemes.accuracy import Bits
+from gemmulate.schemes.floats import SMALL_PRODUCT
 
 # Register tiles (rows, columns) of each instruction set, in native/isa_*.cpp: part of a tile costs as much as a whole.
 TILES: Final = {
@@ -53,6 +54,7 @@ class Work:
     way: str  # key of EngineRates.call
     moduli: int  # 1 for a direct product, 0 where no system covers the window
     wide: int = 0  # bytes of integers modulo whose range the product may be taken instead; 0 where it may not
+    anchored: float = 0.0  # INT8 products above which anchored sums are taken instead; 0 where they may not
 
     @property
     def inputs(self) -> int:
@@ -96,17 +98,17 @@ def residue_terms(
     }
 
 
-def wide_terms(
+def own_terms(
     rates: EngineRates, work: Work, bytes_per_s: float, cost: float, threads: int = 1, tile: tuple[int, int] = (1, 1)
 ) -> dict[str, float]:
-    """Seconds of a product modulo 2^32 or 2^64, which takes as long as `cost` INT8 products, by term."""
+    """Seconds of a product in the engine's own wide multiplications, as long as `cost` INT8 products, by term."""
     products = work.batch * _whole(work.m, tile[0]) * _whole(work.n, tile[1]) * work.k
     return {
         "mma": rates.mma * products * cost * _BARE / threads,
         "mem": 8 * (work.inputs + work.outputs) / bytes_per_s,
-        "dec": rates.range * work.inputs / threads,
+        "dec": (rates.range if work.wide else rates.survey) * work.inputs / threads,
         "rec": 0.0,
-        "call": rates.call["integers"] * work.batch,
+        "call": rates.call["integers" if work.wide else "long"] * work.batch,
     }
 
 
@@ -124,22 +126,6 @@ def long_terms(rates: EngineRates, work: Work, bytes_per_s: float, threads: int 
 def total(terms: dict[str, float]) -> float:
     """Seconds of all terms one after another; traffic counts where it takes longer."""
     return terms["call"] + max(terms["mma"] + terms["dec"] + terms["rec"], terms["mem"])
-
-
-@lru_cache(maxsize=4096)
-def long_is_faster(engine: str, m: int, k: int, n: int) -> bool:
-    """Whether the long accumulator rounds every element of one product sooner than residues do, by the record.
-
-    For accuracy "exact" alone, where both give the one correctly rounded result, so that this choice changes no bits.
-    """
-    name = (_native_name() if engine == "native" else engine) or engine
-    rates = host_record().engines.get(name)
-    if rates is None:
-        return False
-    moduli = moduli_needed(Problem(m, k, n).window("exact"))
-    work = Work(m, k, n, 1, "exact", moduli or 0)
-    # Traffic is the same for both.
-    return total(long_terms(rates, work, 1e15)) < total(residue_terms(rates, work, 1e15, 1, TILES[name]))
 
 
 def plan_for_host(
@@ -182,7 +168,7 @@ def _candidates(
         return
     work = work or work_of(request.problem, request.accuracy, overflow)
     asked = _instruction_set(engine)
-    long = not request.integer and (request.accuracy == "exact" or not work.moduli)
+    long = not request.integer and (work.way == "exact" or not work.moduli)
     if not long and not request.integer:
         detail = f'"{request.accuracy}" takes bits from data and grade alone, so that every machine gives the same'
         yield rejected("long accumulator", "4096-bit sums", (), "other-bits", detail)
@@ -205,11 +191,16 @@ def _candidates(
             continue
         count = 1 if entry.name == "reference" else thread_count(threads)
         bandwidth = record.nominal().memory
-        cost = get_engine(entry.name, 1).wrapped_cost(work.wide) if work.wide else math.inf
-        if (work.moduli or math.inf) > cost:  # the rule of `matmul`, which runs this instead of residues
-            terms = wide_terms(rates, work, bandwidth, cost, count, TILES[entry.name])
+        runner = get_engine(entry.name, 1)
+        wide = runner.wrapped_cost(work.wide) if work.wide else math.inf
+        # The rules of `matmul`, which runs these instead of residues.
+        if (work.moduli or math.inf) > wide:
+            terms = own_terms(rates, work, bandwidth, wide, count, TILES[entry.name])
             size = f"int{8 * work.wide}"
             yield _candidate("wide", f"{8 * work.wide}-bit multiplications", (size,), entry.name, 0, terms)
+        elif work.anchored > runner.anchored_cost():
+            terms = own_terms(rates, work, bandwidth, runner.anchored_cost(), count)
+            yield _candidate("anchored", "sums of about 100 bits by FMA", ("fp64",), entry.name, 0, terms)
         elif work.moduli:
             terms = residue_terms(rates, work, bandwidth, count, TILES[entry.name])
             yield _candidate(scheme, encoding, _FORMATS, entry.name, work.moduli, terms)
@@ -253,7 +244,13 @@ def work_of(problem: Problem, accuracy: str | Bits, overflow: str = "raise") -> 
         window = problem.window(accuracy)
         return Work(*sizes, "integers", moduli_needed(window) or 0, wide_bytes(problem.dtypes, overflow, window))
     way = "fast" if isinstance(accuracy, Bits) else {"fp32": "fp64"}.get(accuracy, accuracy)
-    return Work(*sizes, way, moduli_needed(problem.window(accuracy)) or 0)
+    moduli = moduli_needed(problem.window(accuracy)) or 0
+    anchored = 0.0
+    if not isinstance(accuracy, Bits):
+        small = problem.m * problem.k * problem.n <= SMALL_PRODUCT  # rounded correctly in every grade
+        anchored = math.inf if small else moduli if accuracy == "exact" else 0.0
+        way = "exact" if small else way
+    return Work(*sizes, way, moduli, anchored=anchored)
 
 
 def wide_bytes(dtypes: tuple[str, str], overflow: str, window: int) -> int:
@@ -308,4 +305,4 @@ def _whole(size: int, tile: int) -> int:
     return -(-size // tile) * tile
 
 
-__all__ = ["Work", "host_record", "long_is_faster", "plan_for_host", "residue_terms", "work_of"]
+__all__ = ["Work", "host_record", "plan_for_host", "residue_terms", "work_of"]

@@ -13,9 +13,8 @@ from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
-from gemmulate.plan.small import multiply_small_exact
 from gemmulate.schemes.accuracy import Bits, Grade
-from gemmulate.schemes.floats import FloatChoice, choose_floats, multiply_floats
+from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
     choose_integers,
@@ -93,19 +92,10 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
-    runner = get_engine(engine, threads)
-    if formats is not None:
-        from gemmulate.schemes.encoded_engine import EncodedEngine
-
-        runner = EncodedEngine(formats, runner)
+    runner = engine_for(engine, threads, formats)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus, out))
-    x, y = as_operand(a, "a"), as_operand(b, "b")
-    if modulus is not None:
-        for name, operand in (("a", x), ("b", y)):
-            if operand.dtype.kind not in "biuO":
-                raise TypeError(f"modulus = {modulus} needs integer operands, {name} is {operand.dtype}; convert it")
-    left, right, kind = common_kind(x, y)
+    left, right, kind = read_operands(a, b, modulus)
     stack = as_stack(left, right)
     if modulus is not None:
         result = _modular_stack(runner, stack, kind, as_modulus(modulus), out)
@@ -119,6 +109,26 @@ def matmul(
         return out
     result = result.reshape(stack.shape)
     return result if stack.shape else result[()]
+
+
+def engine_for(engine: str | None, threads: int | None, formats: str | Sequence[str] | None) -> Engine:
+    """The engine asked for, wrapped by the planes of `formats` where these are given."""
+    runner = get_engine(engine, threads)
+    if formats is None:
+        return runner
+    from gemmulate.schemes.encoded_engine import EncodedEngine
+
+    return EncodedEngine(formats, runner)
+
+
+def read_operands(a: Any, b: Any, modulus: int | None) -> tuple[Array, Array, Kind]:
+    """Both operands in a common exact type; TypeError where there is none, or where a modulus meets floats."""
+    x, y = as_operand(a, "a"), as_operand(b, "b")
+    if modulus is not None:
+        for name, operand in (("a", x), ("b", y)):
+            if operand.dtype.kind not in "biuO":
+                raise TypeError(f"modulus = {modulus} needs integer operands, {name} is {operand.dtype}; convert it")
+    return common_kind(x, y)
 
 
 def check_options(accuracy: str | Bits, modulus: int | None, overflow: str) -> Grade | Bits:
@@ -175,13 +185,9 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array |
         for index, a, bt in _matrices(stack):
             if dtype.kind == "c":
                 for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
-                    multiply_floats(engine, x, y, choose_floats(engine, x, y, grade), part)
-                continue
-            if grade == "exact" and multiply_small_exact(engine, a, bt, target[index]):
-                continue
-            choice = choose_floats(engine, a, bt, grade, dtype)
-            if not (grade == "fast" and _multiply_partial(engine, a, bt, choice, target[index])):
-                multiply_floats(engine, a, bt, choice, target[index])
+                    _multiply_real(engine, x, y, grade, part)
+            elif grade != "fast" or not _multiply_partial(engine, a, bt, dtype, target[index]):
+                _multiply_real(engine, a, bt, grade, target[index])
     if out is not None and not in_place:
         out[...] = target.reshape(stack.shape)
     return target
@@ -213,11 +219,22 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
     return target
 
 
-def _multiply_partial(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
+def _multiply_real(engine: Engine, a: Array, bt: Array, grade: Grade | Bits, out: Array) -> None:
+    result = out.dtype
+    grade = grade_of(grade, a, bt, result)
+    small = grade == "exact" and a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
+    if small and a.dtype == result and engine.exact_product(a, bt, out):
+        return
+    multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade, result), out)
+
+
+def _multiply_partial(engine: Engine, a: Array, bt: Array, result: np.dtype[Any], out: Array) -> bool:
     """Write the product by partial-cover moduli where a format's planes were asked for and they pay."""
     from gemmulate.schemes.encoded_engine import EncodedEngine, multiply_fast
 
-    return isinstance(engine, EncodedEngine) and multiply_fast(engine, a, bt, choice, out)
+    if not isinstance(engine, EncodedEngine):
+        return False
+    return multiply_fast(engine, a, bt, choose_floats(engine, a, bt, "fast", result), out)
 
 
 def _object_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmulate.engines.base import Array
+from gemmulate.engines.base import Array, dtype_name
 
 Kind = Literal["integer", "object", "float", "complex"]
 
@@ -43,7 +43,7 @@ def as_operand(x: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
     if array.dtype.kind == "O":
         array = _as_python_ints(array, name)
-    elif array.dtype.kind not in "biu" and array.dtype.name not in _INEXACT:
+    elif array.dtype.kind not in "biu" and dtype_name(array.dtype) not in _INEXACT:
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
@@ -79,9 +79,9 @@ def common_kind(a: Array, b: Array) -> tuple[Array, Array, Kind]:
 
 def _common_float(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """NumPy's common type; bfloat16 with integers as float16 (8 bits stay, 16 bits need float32), with it float32."""
-    if a.name == b.name or "bfloat16" not in (a.name, b.name):
+    if a == b or "bfloat16" not in (dtype_name(a), dtype_name(b)):
         return np.result_type(a, b)
-    narrow, other = (a, b) if a.name == "bfloat16" else (b, a)
+    narrow, other = (a, b) if dtype_name(a) == "bfloat16" else (b, a)
     if other.kind in "biu":
         common = np.result_type(np.float16, other)
         return narrow if common == np.float16 else common
@@ -96,8 +96,10 @@ def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:
                 f"{name} is {x.dtype} with values beyond 2^53, which {dtype} does not hold exactly; "
                 "convert it yourself or pass integers on both sides"
             )
+    if x.dtype == dtype:
+        return x
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
-        return x.astype(dtype, copy=False)
+        return x.astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,10 @@ def as_stack(a: Array, b: Array) -> Stack:
         )
     if k > MAX_DEPTH:
         raise ValueError(f"k = {k} (a's last dimension) exceeds {MAX_DEPTH}; split k and add the products")
+    if left.ndim == right.ndim == 2:
+        shape = (left.shape[-2],) * (a.ndim == 2) + (right.shape[-1],) * (b.ndim == 2)
+        if left.shape[0] * right.shape[1] <= MAX_ELEMENTS:
+            return Stack(left, right, shape)
     try:
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     except ValueError:
@@ -160,7 +166,7 @@ def kernel_view(x: Array) -> Array:
 
     bool becomes bytes, float16 and bfloat16 become float32, all exactly.
     """
-    if x.dtype.name in _NARROW:
+    if dtype_name(x.dtype) in _NARROW:
         with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
             return x.astype(np.float32)
     if x.dtype == np.bool_:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from gemmulate.engines import get_engine
-from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.base import Array, Engine, dtype_name
 from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.model.device import Device
@@ -18,13 +19,26 @@ from gemmulate.model.kernels import Kernel
 from gemmulate.plan.candidates import PricedPlan
 from gemmulate.plan.dispatch import dispatch, priced_here
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
-from gemmulate.plan.matmul import Accuracy, Overflow, check_options, complex_parts, integer_result, matmul
-from gemmulate.plan.operands import Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.matmul import (
+    Accuracy,
+    Overflow,
+    check_options,
+    complex_parts,
+    engine_for,
+    integer_result,
+    matmul,
+    read_operands,
+)
+from gemmulate.plan.operands import Kind, Stack, as_stack, kernel_view
 from gemmulate.plan.problem import Problem
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
-from gemmulate.schemes.floats import choose_floats
-from gemmulate.schemes.integers import choose_for_ranges, choose_integers, magnitude_bits
+from gemmulate.schemes.floats import FloatChoice, choose_floats, grade_of
+from gemmulate.schemes.integers import IntegerChoice, choose_for_ranges, choose_integers, magnitude_bits
+from gemmulate.schemes.modular import as_modulus, choose_modular
+
+if TYPE_CHECKING:
+    from gemmulate.plan.planes import PlaneUse
 
 _EXACTNESS = {
     "fast": "|C − AB| ≤ 2u·k·max|row|·max|column|, proven from norms",
@@ -53,23 +67,37 @@ class Plan:
     overflow: str
     engine: str
     threads: int | None
-    scheme: str  # "direct", "residues", "wide", "long accumulator", "limbs", "empty"
+    scheme: str  # "direct", "residues", "wide", "anchored", "long accumulator", "limbs", "empty"
     formats: tuple[str, ...]
     moduli: tuple[int, ...]
-    products: int  # INT8 matrix products, assessment included
+    products: int  # matrix products of the formats' values, INT8 assessment included
     bits: tuple[int, int]  # kept of a and b
     window_bits: int  # |integer result| < 2^(window_bits − 1)
     repaired: int  # elements already known to need the long accumulator
     packed_bytes: int  # beyond inputs and output
     exactness: str
     reasons: tuple[tuple[str, str, str], ...]  # (step, choice, why)
-    priced: PricedPlan | None = None  # the candidates on this machine; None for types that are not priced
+    modulus: int | None = None
+    planes: tuple[int, int] = (0, 0)  # different matrices of narrow values that a and b become
+    encodings: tuple[str, ...] = ()  # catalogue keys, where `plane_formats` are given
+    plane_formats: tuple[str, ...] | None = None  # `formats` as asked for
+    priced: PricedPlan | None = None  # the candidates on this machine; None for what is not priced
 
     def run(self, a: Any, b: Any, *, out: Array | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
         accuracy: Any = self.accuracy
         overflow: Any = self.overflow
-        return matmul(a, b, accuracy=accuracy, overflow=overflow, out=out, engine=self.engine, threads=self.threads)
+        return matmul(
+            a,
+            b,
+            accuracy=accuracy,
+            modulus=self.modulus,
+            overflow=overflow,
+            out=out,
+            engine=self.engine,
+            threads=self.threads,
+            formats=self.plane_formats,
+        )
 
     def to_json(self) -> str:
         """The plan as a JSON object."""
@@ -93,9 +121,11 @@ def plan(
     b: None = None,
     *,
     accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
     device: str | Path | Device | None = None,
     composition: str = "published",
     c_q: float | None = None,
@@ -108,9 +138,11 @@ def plan(
     b: Any,
     *,
     accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
     device: None = None,
     composition: str = "published",
     c_q: float | None = None,
@@ -123,9 +155,11 @@ def plan(
     b: Any,
     *,
     accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
     device: str | Path | Device,
     composition: str = "published",
     c_q: float | None = None,
@@ -137,16 +171,19 @@ def plan(
     b: Any = None,
     *,
     accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
     overflow: Overflow = "raise",
     engine: str | None = None,
     threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
     device: str | Path | Device | None = None,
     composition: str = "published",
     c_q: float | None = None,
 ) -> Plan | PricedPlan:
     """Say what `matmul(a, b, …)` will run and why, from the data themselves (of a stack, its first product).
 
-    Takes and raises what `matmul` does; costs the survey of the operands, no product.
+    Takes and raises what `matmul` does; costs the survey of the operands, no product. With `formats` the encodings
+    are those of the operands as a whole; blocks of a large product take these or fewer.
 
     With a `gm.Problem` or a kernel of `gm.model` instead of data, or with a device (a catalogue name, a TOML file,
     "host"), the answer is a `PricedPlan`: every candidate (scheme, encoding, formats, engine, native FP64) priced by
@@ -163,25 +200,33 @@ def plan(
     >>> p = gm.plan(np.ones((3, 4), dtype=np.int8), np.ones((4, 2), dtype=np.int8))
     >>> p.scheme, p.products, p.exactness
     ('direct', 1, 'exact integers')
+    >>> x = np.full((3, 4), -128, dtype=np.int8)
+    >>> p = gm.plan(x, x.T, formats="fp4_e2m1")
+    >>> p.products, p.encodings
+    (6, ('int8.int8.fp4_e2m1',))
     """
-    grade = check_options(accuracy, None, overflow)
+    grade = check_options(accuracy, modulus, overflow)
     if isinstance(a, Problem | Kernel) or device is not None:
+        if modulus is not None or formats is not None:
+            raise ValueError("modulus and formats are not priced; leave them out, or give two operands and no device")
         options = {"accuracy": accuracy, "overflow": overflow, "engine": engine, "threads": threads}
         return dispatch(a, b, device, options, composition, c_q)
-    runner = get_engine(engine, threads)
+    runner = engine_for(engine, threads, formats)
     pair_facts: dict[str, Any] | None = None
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
-        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, None, None))
+        stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, modulus, None))
     else:
-        left, right, kind = common_kind(as_operand(a, "a"), as_operand(b, "b"))
+        left, right, kind = read_operands(a, b, modulus)
         stack = as_stack(left, right)
     facts: dict[str, Any] = {
         "shape": (stack.full_shape[-2], stack.depth, stack.full_shape[-1]),
         "batch": stack.batch,
         "accuracy": accuracy,
         "overflow": overflow,
-        "engine": runner.name,
+        "engine": get_engine(engine, threads).name,
         "threads": threads,
+        "modulus": None if modulus is None else as_modulus(modulus),
+        "plane_formats": runner.formats or None,
     }
     if pair_facts is not None:
         names = [_PAIR if isinstance(x, DoubleDouble) else str(np.asarray(x).dtype) for x in (a, b)]
@@ -189,7 +234,7 @@ def plan(
     if kind in ("float", "complex"):
         facts |= _describe_floats(runner, stack, grade)
     else:
-        facts |= _describe_integers(runner, stack, kind, overflow)
+        facts |= _describe_integers(runner, stack, kind, overflow, facts["modulus"])
     found = Plan(dtypes=(str(left.dtype), str(right.dtype), facts.pop("result")), **facts)
     return replace(found, priced=priced_here(found))
 
@@ -225,7 +270,12 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
     if a.dtype.kind == "c":
         parts = 2
         a, bt = next(complex_parts(a, bt))
-    c = choose_floats(engine, a, bt, grade, None if parts == 2 else stack.a.dtype)
+    kind = a.dtype if parts == 2 else np.dtype(result)
+    wanted = grade
+    c, use = _partial_cover(engine, a, bt, kind) if grade == "fast" and parts == 1 else (None, None)
+    if c is None:
+        grade = grade_of(grade, a, bt, kind)
+        c = choose_floats(engine, a, bt, grade, kind)
     (m, k), n = a.shape, bt.shape[0]
     exact = (c.left.exact_bits, c.right.exact_bits)
     reasons = [
@@ -243,36 +293,43 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
     if any(special):
         reasons.append(("special values", f"{special[0]} rows, {special[1]} columns", "NaN or ∞: IEEE rules"))
     moduli = () if c.system is None else c.system.moduli
-    if c.system is None:
+    if grade != wanted:
+        reasons.append(("grade", "exact", "products this small are rounded correctly at every grade"))
+    if c.anchored:
+        scheme, packed = "anchored", packed_bytes(m, n, 8 * k)
+        reasons.append(("scheme", "anchored sums", "correct rounding by FMA costs less here than by INT8 residues"))
+        reasons.append(("long accumulator", "elements left open", "known after the product; residues if they are many"))
+    elif c.system is None:
         scheme, packed = "long accumulator", 0
         reasons.append(("scheme", scheme, "exponents spread too far for the residue systems: every element by itself"))
     else:
         scheme = "residues"
-        packed = packed_bytes(m, n, k * c.products)
+        use = use or _planes_of_floats(engine, a, bt, c)
+        packed = packed_bytes(m, n, k * c.products) if use is None else use.packed_bytes(m, k, n)
         asked = "as many as asked for" if isinstance(grade, Bits) else "as many as the grade needs for these data"
         kept = asked if c.rounds_operands else "all bits"
         reasons += [
             ("bits kept", f"{c.bits_left} and {c.bits_right}", kept),
             ("window", f"{c.bound.bit_length() + 1} bits", "largest |integer result|, by Cauchy–Schwarz, and its sign"),
-            (
-                "scheme",
-                f"residues, {c.products} moduli",
-                f"{moduli[0]} … {moduli[-1]}: product above the window",
-            ),
-            ("encoding", "one INT8 product each", "u8 × s8 residues, int32 sums reduced, CRT, one rounding"),
         ]
+        reasons += _int8_rows(c.products, moduli) if use is None else use.rows()
         if len(c.repair):
             reasons.append(("long accumulator", f"{len(c.repair)} elements", "their bound asks for many more bits"))
     assessed = grade == "componentwise" and c.rounds_operands
     if assessed:
         reasons.append(("assessment", "1 INT8 product", "magnitudes rounded down bound |A||B| from below"))
-    reasons += _closing(engine, packed, _exactness(grade))
-    return {
+    if use is not None and use.partial:
+        reasons += _closing(engine, packed, _exactness(grade), "other bits than INT8 moduli give, the same bound")
+    else:
+        reasons += _closing(engine, packed, _exactness(grade))
+    products = c.products if use is None else use.products
+    facts = {
         "result": result,
         "scheme": scheme,
-        "formats": ("int8", "uint8") if moduli else (),
+        "formats": ("int8", "uint8") if moduli else (dtype_name(a.dtype),) if c.anchored else (),
         "moduli": moduli,
-        "products": parts * (c.products + assessed),
+        "planes": (len(moduli), len(moduli)),
+        "products": parts * (products + assessed),
         "bits": (c.bits_left, c.bits_right),
         "window_bits": c.bound.bit_length() + 1,
         "repaired": len(c.repair),
@@ -280,10 +337,41 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
         "exactness": _exactness(grade),
         "reasons": tuple(reasons),
     }
+    return facts if use is None else facts | use.facts()
 
 
-def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -> dict[str, Any]:
-    if kind == "object" or overflow == "object":
+def _partial_cover(
+    engine: Engine, a: Array, bt: Array, result: np.dtype[Any]
+) -> tuple[FloatChoice, PlaneUse] | tuple[None, None]:
+    """The choice of the grade "fast" and its planes, where partial covers apply."""
+    if not engine.formats:
+        return None, None
+    choice = choose_floats(engine, a, bt, "fast", result)
+    use = _planes_of_floats(engine, a, bt, choice, partial=True)
+    return (choice, use) if use is not None and use.partial else (None, None)
+
+
+def _planes_of_floats(
+    engine: Engine, a: Array, bt: Array, choice: FloatChoice, partial: bool = False
+) -> PlaneUse | None:
+    if not engine.formats:
+        return None
+    from gemmulate.plan.planes import planes_of_floats  # loads the catalogue of encodings
+
+    return planes_of_floats(engine, a, bt, choice, partial)
+
+
+def _int8_rows(products: int, moduli: tuple[int, ...]) -> list[tuple[str, str, str]]:
+    return [
+        ("scheme", f"residues, {products} moduli", f"{moduli[0]} … {moduli[-1]}: product above the window"),
+        ("encoding", "one INT8 product each", "u8 × s8 residues, int32 sums reduced, CRT, one rounding"),
+    ]
+
+
+def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, modulus: int | None) -> dict[str, Any]:
+    if modulus is not None:
+        result = "int64"
+    elif kind == "object" or overflow == "object":
         result = "object"
     elif overflow == "wrap":
         result = str(np.result_type(stack.a.dtype, stack.b.dtype))
@@ -294,84 +382,110 @@ def _describe_integers(engine: Engine, stack: Stack, kind: str, overflow: str) -
         return _EMPTY | {"result": result}
     a, bt = pair
     (m, k), n = a.shape, bt.shape[0]
-    if kind == "object":
+    if modulus is not None:
+        a, bt, c = choose_modular(engine, a, bt, modulus)
+    elif kind == "object":
         ranges = [(min(0, min(x.flat)), max(0, max(x.flat))) for x in (a, bt)]
         wide = k * max(map(abs, ranges[0])) * max(map(abs, ranges[1]))
         if moduli_needed(wide) is None:
-            widths = tuple(magnitude_bits(*r) for r in ranges)
-            limbs = (
-                ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),
-                ("scheme", "limbs, then residues", f"results of {wide.bit_length()} bits exceed one residue system"),
-                *_closing(engine, 0, "exact integers"),
-            )
-            return _EMPTY | {
-                "result": result,
-                "scheme": "limbs",
-                "bits": widths,
-                "window_bits": wide.bit_length() + 1,
-                "exactness": "exact integers",
-                "formats": ("int8", "uint8"),
-                "reasons": limbs,
-            }
+            return _describe_limbs(engine, (m, k, n), ranges, wide)
         c = choose_for_ranges(ranges[0], ranges[1], k)
     else:
         c = choose_integers(engine, a, bt)
-    moduli = () if c.system is None else c.system.moduli
     reasons = [
         (
             "operands",
             f"{m}×{k} times {k}×{n}, {stack.a.dtype} and {stack.b.dtype}",
-            f"values of {c.bits_left} and {c.bits_right} bits (measured)",
+            f"values of {c.bits_left} and {c.bits_right} bits ({'measured' if modulus is None else 'reduced'})",
         ),
         ("window", f"{c.bound.bit_length() + 1} bits", "k · max|a| · max|b|, and its sign"),
     ]
+    use = _planes_of_integers(engine, a, bt, c)
+    moduli = () if c.system is None else c.system.moduli
+    scheme, packed = "direct" if c.system is None else "residues", packed_bytes(m, n, k * c.products)
     width = max(4, np.result_type(stack.a.dtype, stack.b.dtype).itemsize) if overflow == "wrap" else 8
-    if (overflow == "wrap" and result != "bool" and c.products > engine.wrapped_cost(width)) or (
-        c.wide and kind == "integer"
-    ):
-        scheme = "wide"
+    wrapped = overflow == "wrap" and kind == "integer" and result != "bool" and c.products > engine.wrapped_cost(width)
+    if use is not None:
+        packed = use.packed_bytes(m, k, n)
+        reasons += use.rows()
+    elif modulus is None and (wrapped or (c.wide and kind == "integer")):
+        scheme, moduli, packed = "wide", (), packed_bytes(m, n, k * width)
         why = "modulo is what is asked for" if overflow == "wrap" else "every result fits"
         how = f"{8 * width}-bit multiplications"
         reasons.append(("scheme", f"wide, {how}", f"{why}; {c.products} INT8 products cost more"))
     elif c.system is None:
-        scheme = "direct"
         reasons.append(("scheme", "direct, 1 INT8 product", f"values span at most 255; zero points {c.zero_points}"))
     else:
-        scheme = "residues"
-        reasons.append(
-            (
-                "scheme",
-                f"residues, {c.products} moduli",
-                f"{moduli[0]} … {moduli[-1]}: product above the window",
-            )
-        )
-    packed = packed_bytes(m, n, k * (width if scheme == "wide" else c.products))
+        reasons += _int8_rows(c.products, moduli)[:1]
+    products = 0 if scheme == "wide" else c.products
     outcome = {
         "raise": "checked, ResultOverflow if one does not fit",
         "wrap": "wrapped as NumPy does",
         "object": "Python ints",
     }
-    reasons.append(("result", result, outcome[overflow] if kind == "integer" else "Python ints"))
-    reasons += _closing(engine, packed, "exact integers")
-    return {
+    if modulus is not None:
+        why = f"in [0, {modulus}): operands reduced to |r| ≤ p/2 before, each exact result once after"
+        reasons.append(("result", f"{result} mod {modulus}", why))
+    else:
+        reasons.append(("result", result, outcome[overflow] if kind == "integer" else "Python ints"))
+    exactness = "exact integers" if modulus is None else f"exact residues mod {modulus}"
+    reasons += _closing(engine, packed, exactness)
+    facts = {
         "result": result,
         "scheme": scheme,
         "formats": (f"int{8 * width}",) if scheme == "wide" else ("int8", "uint8"),
-        "moduli": () if scheme == "wide" else moduli,
-        "products": 0 if scheme == "wide" else c.products,
+        "moduli": moduli,
+        "planes": (products, products),
+        "products": products if use is None else use.products,
         "bits": (c.bits_left, c.bits_right),
         "window_bits": c.bound.bit_length() + 1,
         "repaired": 0,
         "packed_bytes": packed,
-        "exactness": "exact integers",
+        "exactness": exactness,
         "reasons": tuple(reasons),
+    }
+    return facts if use is None else facts | use.facts()
+
+
+def _planes_of_integers(engine: Engine, a: Array, bt: Array, choice: IntegerChoice) -> PlaneUse | None:
+    if not engine.formats:
+        return None
+    from gemmulate.plan.planes import planes_of_integers  # loads the catalogue of encodings
+
+    return planes_of_integers(engine, a, bt, choice)
+
+
+def _describe_limbs(
+    engine: Engine, shape: tuple[int, int, int], ranges: list[tuple[int, int]], wide: int
+) -> dict[str, Any]:
+    """Python ints whose products exceed one residue system: split, then each part as a product of its own."""
+    (m, k, n), widths = shape, tuple(magnitude_bits(*r) for r in ranges)
+    limbs = (
+        ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),
+        ("scheme", "limbs, then residues", f"results of {wide.bit_length()} bits exceed one residue system"),
+        *_closing(engine, 0, "exact integers"),
+    )
+    return _EMPTY | {
+        "result": "object",
+        "scheme": "limbs",
+        "bits": widths,
+        "window_bits": wide.bit_length() + 1,
+        "exactness": "exact integers",
+        "formats": ("int8", "uint8"),
+        "reasons": limbs,
     }
 
 
-def _closing(engine: Engine, packed: int, exactness: str) -> list[tuple[str, str, str]]:
-    why = "asked for, or the fastest here" if engine.name != "reference" else "NumPy and Python integers: slow"
+def _closing(
+    engine: Engine, packed: int, exactness: str, bits: str = "holds on every engine, bit for bit the same"
+) -> list[tuple[str, str, str]]:
+    why = (
+        "asked for, or the fastest here"
+        if not engine.name.startswith("reference")
+        else "NumPy and Python integers: slow"
+    )
     return [
         ("engine", engine.name, why),
         ("memory", f"{packed / 2**20:.1f} MiB", "packed residues beyond inputs and output"),
-        ("exactness", exactness, "holds on every engine, bit for bit the same"),
+        ("exactness", exactness, bits),
     ]

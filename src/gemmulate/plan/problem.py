@@ -101,8 +101,8 @@ def _positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} = {value!r} is not an integer; give a positive one")
     count = operator.index(value)
-    if not 1 <= count <= 1 << 40:
-        raise ValueError(f"{name} = {count} is not in 1 … 2^40")
+    if not 1 <= count <= 1 << 31:
+        raise ValueError(f"{name} = {count} is not in 1 … 2^31")
     return count
 
 

@@ -8,10 +8,11 @@ being exact, so a device with that accumulator returns the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import ceil, isfinite, log2, prod
+from math import ceil, isfinite, log2
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,22 @@ import numpy.typing as npt
 from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, design
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.fold import Fold
+from gemmulate.engines.residue_system import symmetric
+from gemmulate.schemes.multiword import Remainders, Words
 
 Int8 = npt.NDArray[np.int8]
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
-# (left (m, k), right (k, n)), both int8 -> their exact product, int64 (m, n).
-PlaneProduct = Callable[[Int8, Int8], Int64]
+# Sums of products: int32 where that holds them.
+Sums = npt.NDArray[np.signedinteger[Any]]
+# (left (m, k), right (k, n)), both int8 -> their exact product (m, n).
+PlaneProduct = Callable[[Int8, Int8], Sums]
 
-# Digits in which wide integers are reduced: 2^26 · (m − 1) · digits stays below 2^53 for m < 2^12.
+# Digits in which wide integers are reduced: float64 holds digits · 2^26 · m/2 exactly, see Digits.residues.
 _DIGIT_BITS = 26
+# Elements of an operand whose digits, residues and planes are made at once.
+_CACHED = 1 << 14
 
 
 def numpy_product(left: Int8, right: Int8) -> Int64:
@@ -50,10 +58,36 @@ def _table(encoding: Encoding, side: str) -> tuple[int, Int8]:
     return first, table
 
 
-def planes_of(encoding: Encoding, side: str, values: Int64) -> Int8:
-    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8."""
+def planes_stored(encoding: Encoding, side: str) -> int:
+    """How many different planes of an operand the products read."""
+    return len(set(encoding.side(side)[2]))
+
+
+def planes_of(encoding: Encoding, side: str, values: Int64, out: Int8 | None = None) -> Int8:
+    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8, in `out` if given."""
     first, table = _table(encoding, side)
-    return np.asarray(table[:, values - first])
+    at = values - first if first else values
+    if first and at.size and int(at.min()) < 0:
+        # take() would count from the table's end.
+        raise IndexError(f"{int(values.min())} lies below the domain of {encoding.key}")
+    if out is None:
+        out = np.empty((len(table), *values.shape), dtype=np.int8)
+    for row, plane in zip(table, out, strict=True):
+        row.take(at, out=plane, mode="clip")
+    return out
+
+
+def _pieces(
+    encoding: Encoding, left: Int8, right: Int8, multiply: PlaneProduct, accumulator: str | None
+) -> Iterator[tuple[int, Sums]]:
+    """(t, product of a piece of the t-th planes): each piece as deep as the accumulator sums exactly, no deeper."""
+    depth = encoding.max_depth(accumulator)
+    if depth < 1:
+        raise ValueError(f"{encoding.key} has no exact sum in {accumulator or encoding.format.accumulator}")
+    for start in range(0, left.shape[2], depth):
+        for t in range(encoding.products):
+            # The unit's accumulator starts at zero for each piece; pieces are added in 64-bit integers.
+            yield t, multiply(left[t, :, start : start + depth], right[t, start : start + depth, :])
 
 
 def exact_sums(
@@ -63,40 +97,58 @@ def exact_sums(
 
     `left` (products, m, k) and `right` (products, k, n). Raises ValueError when not even one product is exact.
     """
-    depth = encoding.max_depth(accumulator)
-    if depth < 1:
-        raise ValueError(f"{encoding.key} has no exact sum in {accumulator or encoding.format.accumulator}")
-    k = left.shape[2]
     total = np.zeros((encoding.products, left.shape[1], right.shape[2]), dtype=np.int64)
-    for start in range(0, k, depth):
-        for t in range(encoding.products):
-            # The unit's accumulator starts at zero for each piece; pieces are added in 64-bit integers.
-            total[t] += multiply(left[t, :, start : start + depth], right[t, start : start + depth, :])
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        total[t] += piece
+    return total
+
+
+def _weighted_sum(
+    encoding: Encoding,
+    weights: Sequence[int],
+    left: Int8,
+    right: Int8,
+    multiply: PlaneProduct,
+    accumulator: str | None,
+) -> Sums | None:
+    """Σ_t weights_t · P_t Q_t (m, n) from pieces as in `exact_sums`; None where 64 bits might not hold it."""
+    bound = sum(map(abs, weights)) * encoding.alphabet.max_abs**2 * left.shape[2]
+    if bound >> 63:
+        return None
+    dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if bound >> 31 else np.int32)
+    total = np.zeros((left.shape[1], right.shape[2]), dtype=dtype)
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        part = piece.astype(dtype, copy=False)
+        part *= weights[t]
+        total += part
     return total
 
 
 def multiply_direct(
     a: Int64, b: Int64, encoding: Encoding, multiply: PlaneProduct = numpy_product, accumulator: str | None = None
-) -> Objects:
-    """The exact product of integers in an encoding's ranges, a (m, k), b (k, n), as Python ints (m, n).
+) -> Int64 | Objects:
+    """The exact product of integers in an encoding's ranges, a (m, k), b (k, n): int64, or Python ints if wider.
 
     >>> from gemmulate import encodings
     >>> e = encodings.get("int8.int8.fp4_e2m1")
     >>> multiply_direct(np.array([[-128, 127]]), np.array([[-128], [127]]), e).tolist()
     [[32513]]
     """
-    sums = exact_sums(encoding, planes_of(encoding, "left", a), planes_of(encoding, "right", b), multiply, accumulator)
-    total = np.zeros(sums.shape[1:], dtype=object)
-    for coefficient, plane in zip(encoding.coefficients, sums, strict=True):
-        total += coefficient * plane.astype(object)
-    return np.asarray(total // encoding.divisor)
+    left, right = planes_of(encoding, "left", a), planes_of(encoding, "right", b)
+    total = _weighted_sum(encoding, encoding.coefficients, left, right, multiply, accumulator)
+    if total is not None:
+        return np.asarray((total if encoding.divisor == 1 else total // encoding.divisor).astype(np.int64))
+    wide = np.zeros((a.shape[0], b.shape[1]), dtype=object)
+    for t, piece in _pieces(encoding, left, right, multiply, accumulator):
+        wide += encoding.coefficients[t] * piece.astype(object)
+    return np.asarray(wide // encoding.divisor)
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Integers (vectors, depth) as signed digits of 26 bits, least first: what residues are taken of."""
+    """Integers (vectors, depth) as signed digits of 26 bits, least first, in float64: what residues are taken of."""
 
-    digits: tuple[Int64, ...]
+    digits: tuple[Float64, ...]
 
     @classmethod
     def of_integers(cls, x: npt.NDArray[np.int64] | npt.NDArray[np.uint64] | Objects) -> Digits:
@@ -105,50 +157,69 @@ class Digits:
         while True:
             low = rest & ((1 << _DIGIT_BITS) - 1)
             rest = rest >> _DIGIT_BITS
-            digits.append(low.astype(np.int64))
+            digits.append(low.astype(np.float64))
             if not np.any((rest != 0) & (rest != -1)):
                 # The last step is −1 or 0 everywhere: it goes into the leading digit as its sign.
-                digits[-1] += rest.astype(np.int64) << _DIGIT_BITS
+                digits[-1] += np.ldexp(rest.astype(np.float64), _DIGIT_BITS)
                 return cls(tuple(digits))
 
     @classmethod
-    def of_scaled(cls, x: npt.NDArray[np.float64], bits: int) -> tuple[Digits, npt.NDArray[np.bool_]]:
+    def of_scaled(cls, x: Float64, bits: int) -> tuple[Digits, npt.NDArray[np.bool_]]:
         """rint(x) for |x| ≤ 2^bits by exact float64 steps, and where it differs from x."""
-        digits: list[Int64] = []
+        digits: list[Float64] = []
         rest = x
         for d in reversed(range(bits // _DIGIT_BITS + 1)):
-            q = np.rint(np.ldexp(rest, -_DIGIT_BITS * d))
-            rest = rest - np.ldexp(q, _DIGIT_BITS * d)
-            digits.insert(0, q.astype(np.int64))
+            # Scaling by powers of two is exact: nothing here is near the ends of float64's range.
+            q = np.rint(rest * 2.0 ** (-_DIGIT_BITS * d))
+            rest = rest - q * 2.0 ** (_DIGIT_BITS * d)
+            digits.insert(0, q)
         return cls(tuple(digits)), np.asarray(rest != 0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.digits[0].shape[0], self.digits[0].shape[1]
 
     @cached_property
     def largest_norm(self) -> float:
         """An upper bound of the largest Euclidean norm of a vector; infinite where float64 overflows."""
         with np.errstate(over="ignore"):
             # Each |x| errs by less than 2^-50 of itself, the sum of k squares by k·2^-53: 2^-20 covers both.
-            value = sum(np.ldexp(np.abs(d).astype(np.float64), _DIGIT_BITS * i) for i, d in enumerate(self.digits))
-            square = (np.asarray(value) ** 2).sum(axis=1).max(initial=0.0)
+            value = self.digits[-1]
+            for d in reversed(self.digits[:-1]):
+                value = np.abs(value) * 2.0**_DIGIT_BITS + np.abs(d)
+            square = np.einsum("ij,ij->i", value, value).max(initial=0.0)
         return float(np.sqrt(square) * (1 + 2.0**-20))
 
     def residues(self, m: int) -> Int64:
         """Residues in 0 … m − 1."""
-        total = np.zeros(self.digits[0].shape, dtype=np.int64)
-        for d, digit in enumerate(self.digits):
-            total += digit * pow(2, _DIGIT_BITS * d, m) % m
-        return np.asarray(total % m)
+        if m * len(self.digits) >> 25:
+            raise ValueError(f"m = {m} with {len(self.digits)} digits of {_DIGIT_BITS} bits: sums exceed 2^51")
+        powers = [float(symmetric(pow(2, _DIGIT_BITS * d, m), m)) for d in range(len(self.digits))]
+        total = self.digits[0] * powers[0]
+        turns = np.empty_like(total)
+        for digit, power in zip(self.digits[1:], powers[1:], strict=True):
+            total += np.multiply(digit, power, out=turns)
+        # x + 1/2 is at least 1/(2m) from a multiple of m once divided by it, and |x| < 2^51 errs by less than that:
+        # the quotient is exact.
+        np.add(total, 0.5, out=turns)
+        turns *= 1.0 / m
+        np.floor(turns, out=turns)
+        turns *= m
+        total -= turns
+        return total.astype(np.int64)
+
+    def parts(self) -> Iterator[tuple[slice, Digits]]:
+        """The vectors in groups whose digits stay in a second-level cache."""
+        vectors, depth = self.shape
+        step = max(1, _CACHED // max(1, depth))
+        for start in range(0, vectors, step):
+            rows = slice(start, min(vectors, start + step))
+            yield rows, Digits(tuple(d[rows] for d in self.digits))
 
 
-def recombine(residues: Sequence[Int64], moduli: Sequence[int]) -> Objects:
-    """The integers in (−P/2, P/2] with these residues, as Python ints; P is the product of the moduli."""
-    whole = prod(moduli)
-    total = np.zeros(residues[0].shape, dtype=object)
-    for residue, m in zip(residues, moduli, strict=True):
-        part = whole // m
-        digit = residue * pow(part, -1, m) % m
-        total += digit.astype(object) * part
-    total %= whole
-    return np.asarray(np.where(2 * total > whole, total - whole, total))
+def modulo(x: Sums, m: int) -> Sums:
+    """x mod m in 0 … m − 1. By floor division, which NumPy vectorises for a scalar, unlike the remainder."""
+    return np.asarray(x - x // m * m)
 
 
 @dataclass(frozen=True)
@@ -167,27 +238,35 @@ class EncodedOperand:
 def prepare(digits: Digits, chosen: Design, left: bool) -> EncodedOperand:
     """Residues and planes of an operand (vectors, depth): the deconstruction, reusable for many products."""
     side = "left" if left else "right"
-    planes = tuple(planes_of(e, side, digits.residues(e.modulus or 0)) for e in chosen.encodings)
+    planes = tuple(np.empty((e.products, *digits.shape), dtype=np.int8) for e in chosen.encodings)
+    for rows, part in digits.parts():
+        for e, out in zip(chosen.encodings, planes, strict=True):
+            planes_of(e, side, part.residues(e.modulus or 0), out[:, rows])
     return EncodedOperand(chosen, planes, left)
 
 
-def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: PlaneProduct = numpy_product) -> Objects:
-    """The exact integer product (m, n) of prepared operands (m, k) and (n, k), as Python ints.
+def multiply_prepared(left: EncodedOperand, right: EncodedOperand, multiply: PlaneProduct = numpy_product) -> Words:
+    """The exact integer product (m, n) of prepared operands (m, k) and (n, k).
 
     Exact while every true element is below half the product of the moduli: the design's window guarantees it.
     """
     if not left.left or right.left or left.design is not right.design:
         raise ValueError("prepare the left and the right operand with one design")
-    residues = []
-    for e, p, q in zip(left.design.encodings, left.planes, right.planes, strict=True):
-        m = e.modulus or 0
-        accumulator = left.design.rates.accumulator(e.format.name)
-        sums = exact_sums(e, p, q.transpose(0, 2, 1), multiply, accumulator)
-        total = np.zeros(sums.shape[1:], dtype=np.int64)
-        for coefficient, plane in zip(e.coefficients, sums, strict=True):
-            total += coefficient * (plane % m)
-        residues.append(total % m)
-    return recombine(residues, left.design.moduli)
+    system = Remainders.of(left.design.moduli)
+    shape = left.planes[0].shape[1], right.planes[0].shape[1]
+    digits = np.empty((len(system.moduli), *shape), dtype=np.uint16)
+    for i, (e, p, q) in enumerate(zip(left.design.encodings, left.planes, right.planes, strict=True)):
+        m, accumulator = system.moduli[i], left.design.rates.accumulator(e.format.name)
+        # The remainder's inverse goes into the coefficients: sums come out as digits.
+        weights = [symmetric(c * system.inverses[i], m) for c in e.coefficients]
+        turned = q.transpose(0, 2, 1)
+        total = _weighted_sum(e, weights, p, turned, multiply, accumulator)
+        if total is None:
+            total = np.zeros(shape, dtype=np.int64)
+            for t, piece in _pieces(e, p, turned, multiply, accumulator):
+                total += modulo(piece.astype(np.int64), m) * weights[t]
+        digits[i] = modulo(total, m)
+    return system.recombine(digits)
 
 
 @lru_cache(maxsize=256)
@@ -230,12 +309,16 @@ def _holds(domain: Domain, values: tuple[int, int]) -> bool:
     return domain.low <= values[0] and values[1] <= domain.high
 
 
+@lru_cache(maxsize=64)
+def _has_residues(name: str) -> bool:
+    return any(key.startswith("mod") for key in Catalogue().keys(name))
+
+
 def check_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
     """Format names for which the catalogue has residue encodings; ValueError names them otherwise."""
     names = tuple(n.strip() for n in formats.split(",")) if isinstance(formats, str) else tuple(formats)
-    catalogue = Catalogue()
     for name in names:
-        if not any(key.startswith("mod") for key in catalogue.keys(name)):
+        if not _has_residues(name):
             raise UnknownEncoding(f"formats = {name!r}: the catalogue has no residue encodings over it")
     if not names:
         raise ValueError("formats is empty: name at least one, e.g. fp4_e2m1")

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmulate.encodings import Design
+from gemmulate.encodings import Design, Encoding
 from gemmulate.engines.base import Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
-from gemmulate.engines.reference import largest_bits, pair_integers, round_pairs, round_products, store_low_bits
+from gemmulate.engines.reference import integers_of_words, pair_integers, round_pairs, scaled
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
     EncodedOperand,
     Int8,
     Int64,
-    Objects,
+    Sums,
     check_formats,
     design_for_window,
     direct_for_ranges,
@@ -32,8 +32,18 @@ from gemmulate.schemes.encoded import (
     window_of,
 )
 from gemmulate.schemes.floats import FloatChoice, operand_shifts
-from gemmulate.schemes.partial import extra_bits, multiply_partial, scaled
+from gemmulate.schemes.multiword import Words, round_words
+from gemmulate.schemes.partial import Cover, cover_for, extra_bits, multiply_partial
 from gemmulate.schemes.special import fill_special
+
+
+def fast_cover(engine: EncodedEngine, choice: FloatChoice, k: int, dtype: np.dtype[Any]) -> tuple[int, Cover] | None:
+    """Bits of the scale and the partial covers that the grade "fast" may take; None where they do not serve."""
+    if choice.system is None or not choice.rounds_operands or dtype != np.float64:
+        return None
+    bits = max(choice.bits_left, choice.bits_right) + extra_bits()
+    cover = cover_for(k, bits, engine.formats)
+    return None if cover is None else (bits, cover)
 
 
 def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> bool:
@@ -41,9 +51,10 @@ def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoic
 
     a (m, k), bt (n, k) float64; `choice` is that of the grade "fast": its bits, raised by the freedom, set the scale.
     """
-    if choice.system is None or not choice.rounds_operands or a.dtype != np.float64:
+    planned = fast_cover(engine, choice, a.shape[1], a.dtype)
+    if planned is None:
         return False
-    bits = max(choice.bits_left, choice.bits_right) + extra_bits()
+    bits, _ = planned
     shift_a, shift_b = operand_shifts(choice.left.scan, bits), operand_shifts(choice.right.scan, bits)
     right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
     left, right = scaled(a, shift_a, choice.inner), scaled(bt, shift_b, right_inner)
@@ -52,11 +63,11 @@ def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoic
         return False
     # 2u·k·max|a_i|·max|b_j| less one rounding of the result, u·|C|.
     peaks = np.abs(left).max(axis=1)[:, None] * np.abs(right).max(axis=1)[None, :]
-    size = np.abs(found.exact.astype(np.float64)) * (1 + 2.0**-40)
+    size = found.exact.approximate() * (1 + 2.0**-38)
     if (found.bound + 2.0**-53 * size > 2.0**-52 * a.shape[1] * peaks * (1 - 2.0**-40)).any():
         return False
     zeros = np.zeros(len(a), dtype=np.int64), np.zeros(len(bt), dtype=np.int64)
-    round_products(found.exact, -shift_a, -shift_b, out, None, zeros)
+    round_words(found.exact, -shift_a, -shift_b, out, None, zeros)
     engine.fix_negative_zeros(a, bt, out)
     fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
     return True
@@ -101,6 +112,21 @@ class _Values:
         return 0
 
 
+_FOREIGN = "the operand was prepared by another engine; prepare it with the one that multiplies"
+
+
+def _residues(operand: Operand) -> _Residues:
+    if not isinstance(operand, _Residues):
+        raise TypeError(_FOREIGN)
+    return operand
+
+
+def _values(operand: Operand) -> _Values:
+    if not isinstance(operand, _Values):
+        raise TypeError(_FOREIGN)
+    return operand
+
+
 @final
 class EncodedEngine(Engine):
     """Exact products over the planes of `formats`, run as INT8 on `inner`; accumulator depths as on the device."""
@@ -110,9 +136,10 @@ class EncodedEngine(Engine):
         self.inner = inner
         self.name = f"{inner.name} ({'+'.join(self.formats)} planes)"
 
-    def plane_product(self, left: Int8, right: Int8) -> Int64:
+    def plane_product(self, left: Int8, right: Int8) -> Sums:
         """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
-        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int64)
+        fits = left.shape[1] < 1 << 17  # times 2^14
+        out = np.empty((left.shape[0], right.shape[1]), dtype=np.int32 if fits else np.int64)
         a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
         b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 0)
         self.inner.multiply_direct(a, b, out)
@@ -135,21 +162,29 @@ class EncodedEngine(Engine):
         return _Residues(Digits.of_integers(x), left, np.zeros(len(x), dtype=np.int64))
 
     def pack_words(self, left: bool, x: npt.NDArray[np.uint32], system: ResidueSystem, bits: int) -> Operand:
-        value = np.zeros(x.shape[:2], dtype=object)
-        for w in range(x.shape[2]):
-            value += x[:, :, w].astype(object) << 32 * w
-        value -= (x[:, :, -1] >> 31).astype(object) << 32 * x.shape[2]
-        return self.pack_integers(left, value, system, bits)
+        return self.pack_integers(left, integers_of_words(x), system, bits)
 
     def pack_direct(self, left: bool, x: Array, zero_point: int) -> Operand:
         return _Values(x.astype(np.int64))
 
-    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Objects:
-        if not isinstance(left, _Residues) or not isinstance(right, _Residues):
-            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
+    def residue_design(self, left: Operand, right: Operand, system: ResidueSystem) -> Design:
+        """The design by which operands of `pack_floats`, `pack_pairs`, `pack_integers` or `pack_words` multiply."""
+        x, y = _residues(left), _residues(right)
         # The INT8 moduli cover twice the bound of the results, and the design may do so more tightly.
-        chosen = design_for_window(window_of(left.digits, right.digits, system.product), self.formats)
-        return multiply_prepared(left.planes(chosen), right.planes(chosen), self.plane_product)
+        return design_for_window(window_of(x.digits, y.digits, system.product), self.formats)
+
+    def direct_choice(self, left: Operand, right: Operand) -> Encoding | Design:
+        """What multiplies operands of `pack_direct`: an encoding of their ranges, or residues if fewer products."""
+        a, b = _values(left).x, _values(right).x
+        ranges = [(int(x.min(initial=0)), int(x.max(initial=0))) for x in (a, b)]
+        encoding = direct_for_ranges(ranges[0], ranges[1], self.formats)
+        window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
+        chosen = design_for_window(window, self.formats)
+        return encoding if encoding is not None and encoding.products <= chosen.products else chosen
+
+    def _integers(self, left: Operand, right: Operand, system: ResidueSystem) -> Words:
+        chosen = self.residue_design(left, right, system)
+        return multiply_prepared(_residues(left).planes(chosen), _residues(right).planes(chosen), self.plane_product)
 
     def multiply_floats(
         self,
@@ -162,8 +197,8 @@ class EncodedEngine(Engine):
         check: tuple[int, int] | None,
     ) -> FloatOutcome:
         exact = self._integers(left, right, system)
-        inexact = tuple(x.inexact for x in (left, right) if isinstance(x, _Residues))
-        return round_products(exact, row_exponent, column_exponent, out, check, (inexact[0], inexact[1]))
+        inexact = _residues(left).inexact, _residues(right).inexact
+        return round_words(exact, row_exponent, column_exponent, out, check, inexact)
 
     def multiply_pairs(
         self,
@@ -175,34 +210,32 @@ class EncodedEngine(Engine):
         high: Array,
         low: Array,
     ) -> int:
-        return round_pairs(self._integers(left, right, system), row_exponent, column_exponent, high, low)
+        exact = self._integers(left, right, system).to_objects()
+        return round_pairs(exact, row_exponent, column_exponent, high, low)
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
-        return store_low_bits(self._integers(left, right, system), out)
+        return self._integers(left, right, system).store_low_bits(out)
 
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         exact = self._integers(left, right, system)
-        for w in range(out.shape[2]):
-            out[:, :, w] = (exact >> 64 * w & (1 << 64) - 1).astype(np.uint64)
-        return largest_bits(exact)
+        out[...] = exact.doubles(out.shape[2])
+        return exact.largest_bits()
 
     def multiply_modular(self, left: Operand, right: Operand, system: ResidueSystem, modulus: int, out: Array) -> None:
-        out[...] = (self._integers(left, right, system) % modulus).astype(np.int64)
+        out[...] = self._integers(left, right, system).residues(modulus)
 
     def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
-        if not isinstance(left, _Values) or not isinstance(right, _Values):
-            raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
-        a, b = left.x, right.x.T
-        ranges = [(int(x.min(initial=0)), int(x.max(initial=0))) for x in (a, b)]
-        encoding = direct_for_ranges(ranges[0], ranges[1], self.formats)
-        window = 2 * max(1, a.shape[1]) * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) + 2
-        chosen = design_for_window(window, self.formats)
-        if encoding is not None and encoding.products <= chosen.products:
-            exact = multiply_direct(a, b, encoding, self.plane_product)
-            return store_low_bits(exact if modulus is None else exact % modulus, out)
-        operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (right.x, False))]
-        exact = multiply_prepared(operands[0], operands[1], self.plane_product)
-        return store_low_bits(exact if modulus is None else exact % modulus, out)
+        a, b, chosen = _values(left).x, _values(right).x, self.direct_choice(left, right)
+        if isinstance(chosen, Encoding):
+            product = multiply_direct(a, b.T, chosen, self.plane_product)
+            exact = Words.of_integers(product)
+        else:
+            operands = [prepare(Digits.of_integers(x), chosen, side) for x, side in ((a, True), (b, False))]
+            exact = multiply_prepared(operands[0], operands[1], self.plane_product)
+        if modulus is None:
+            return exact.store_low_bits(out)
+        out[...] = exact.residues(modulus)
+        return 0
 
     # What has no narrow products is the inner engine's.
 

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan, dtype_name
 from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, moduli_needed, residue_system
 from gemmulate.engines.rounding import FLOAT_FORMATS
 from gemmulate.schemes.accuracy import Bits, Grade
+from gemmulate.schemes.anchored import ANCHORED_RESULTS, multiply_anchored, prefers_anchored, span
 from gemmulate.schemes.blocks import for_blocks, panels
 from gemmulate.schemes.special import fill_special
 
@@ -40,6 +41,8 @@ INNER_SCALING_BITS = 80
 # Residue products that are not worth an assessment: t = 50 takes about as many.
 FEW_MODULI = 13
 MAX_BITS = 200
+# m · k · n up to which every grade rounds correctly: one call of anchored sums, below the cost of a choice of bits.
+SMALL_PRODUCT = 64**3
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class FloatChoice:
     system: ResidueSystem | None  # None: the long accumulator for every element
     repair: npt.NDArray[np.int64]  # elements for the long accumulator, (count, 2)
     rounds_operands: bool
+    anchored: bool = False  # anchored sums first; residues, chosen then, where those leave many elements open
 
     @property
     def products(self) -> int:
@@ -80,9 +84,7 @@ class FloatChoice:
 def _side(engine: Engine, x: Array, inner: Int32 | None, scan: Scan | None = None) -> Side:
     scan = engine.scan(x, inner) if scan is None else scan
     norms = engine.norms(x, scan.top, inner)
-    nonzero = scan.top != NO_EXPONENT
-    spread = scan.top.astype(np.int64) - scan.lsb
-    return Side(scan, norms, int(spread[nonzero].max(initial=1)))
+    return Side(scan, norms, span(scan))
 
 
 def _inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Scan) -> Int32 | None:
@@ -102,9 +104,10 @@ def _inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Sc
     return np.where(both, difference // 2, 0).astype(np.int32)
 
 
-def survey(engine: Engine, a: Array, bt: Array, *, scale: bool = True) -> tuple[Side, Side, Int32 | None]:
+def survey(
+    engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Scan, *, scale: bool = True
+) -> tuple[Side, Side, Int32 | None]:
     """Measure both operands; with `scale`, under an inner scaling where the exponents along k spread and it helps."""
-    scan_a, scan_b = engine.scan(a, None), engine.scan(bt, None)
     left, right = _side(engine, a, None, scan_a), _side(engine, bt, None, scan_b)
     if scale and max(left.exact_bits, right.exact_bits) > INNER_SCALING_BITS:
         inner = _inner_scaling(engine, a, bt, scan_a, scan_b)
@@ -216,20 +219,42 @@ def _exact_bits(
 
 
 _NONE = np.zeros((0, 2), dtype=np.int64)
+_NO_NORMS = Norms(*(np.zeros(0, dtype=np.uint64),) * 3)  # anchored sums measure their own
+
+
+def grade_of(grade: Grade | Bits, a: Array, bt: Array, result: np.dtype[Any]) -> Grade | Bits:
+    """The grade at which the product runs: small ones are rounded correctly, which satisfies every grade.
+
+    It depends on shapes and types alone, so that every engine takes the same.
+    """
+    small = a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
+    return "exact" if small and grade in ("fast", "componentwise") and dtype_name(result) in ANCHORED_RESULTS else grade
 
 
 def choose_floats(
-    engine: Engine, a: Array, bt: Array, grade: Grade | Bits, result: np.dtype[Any] | None = None
+    engine: Engine,
+    a: Array,
+    bt: Array,
+    grade: Grade | Bits,
+    result: np.dtype[Any] | None = None,
+    *,
+    anchored: bool = True,
 ) -> FloatChoice:
     """Survey a (m, k) and bt (n, k), both float64 or both float32, and choose bits and moduli for the grade.
 
     `result` is the type that results are rounded to, and whose u the grade means: a's unless it is a narrower one.
+    Without `anchored`, residues or the long accumulator.
     """
     k = a.shape[1]
+    result = a.dtype if result is None else result
     if isinstance(grade, Bits):
         return _choose_bits(engine, a, bt, grade)
+    scans = engine.scan(a, None), engine.scan(bt, None)
+    if anchored and grade == "exact" and prefers_anchored(engine, *scans, k, result):
+        left, right = (Side(scan, _NO_NORMS, span(scan)) for scan in scans)
+        return FloatChoice(grade, left, right, None, 0, 0, 0, None, _NONE, False, anchored=True)
     # The normwise bound means the operands' own maxima, which an inner scaling would change.
-    left, right, inner = survey(engine, a, bt, scale=grade != "fast")
+    left, right, inner = survey(engine, a, bt, *scans, scale=grade != "fast")
     exact = (left.exact_bits, right.exact_bits)
     exact_bound = window(left, right, *exact)
     exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None
@@ -244,7 +269,7 @@ def choose_floats(
 
     if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
         return choice(max(exact))
-    digits = FLOAT_FORMATS[(a.dtype if result is None else result).name].digits
+    digits = FLOAT_FORMATS[dtype_name(result)].digits
     if grade == "exact":
         return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
     if grade == "fast":
@@ -287,7 +312,11 @@ def _choose_bits(engine: Engine, a: Array, bt: Array, grade: Bits) -> FloatChoic
 def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, out: Array) -> None:
     """Write the product of a (m, k) and bt (n, k) to out (m, n), of the type that the choice was made for."""
     m, n = a.shape[0], bt.shape[0]
-    if choice.system is None:
+    if choice.anchored and not multiply_anchored(engine, a, bt, choice.left.scan, choice.right.scan, out):
+        choice = choose_floats(engine, a, bt, choice.grade, out.dtype, anchored=False)
+    if choice.anchored:
+        pass
+    elif choice.system is None:
         for rows in panels(m, max(1, (1 << 20) // max(1, n))):
             at = np.stack(np.meshgrid(np.arange(rows.start, rows.stop), np.arange(n), indexing="ij"), -1)
             engine.exact_dots(a, bt, np.ascontiguousarray(at.reshape(-1, 2), dtype=np.int64), out)

@@ -1,4 +1,4 @@
-"""Search for encodings modulo m: one, two, three, four and six products.
+"""Search for encodings modulo m: one, two, three, four and six products, two limbs or nilpotent ones.
 
 Every class is exhaustive over its parameters, so the search needs no seed and gives the same result everywhere:
 
@@ -8,6 +8,8 @@ Every class is exhaustive over its parameters, so the search needs no seed and g
     pair     x = a + β·b with a third plane p·a + q·b                       3 products
     school   x = a + β·b, all four limb products                            4 products
     cube     x = a + g·b + g²·c with g³ ≡ 0 (mod m)                         6 products
+
+Five and six products of three limbs modulo any m: `search.three_limbs`.
 """
 
 from collections.abc import Iterator
@@ -35,7 +37,7 @@ def symmetric(value: int, m: int) -> int:
     return value - m if 2 * value > m else value
 
 
-def _encoding(
+def make_encoding(
     fmt: Format,
     m: int,
     covered: int,
@@ -45,6 +47,7 @@ def _encoding(
     coefficients: list[int],
     search: str,
 ) -> Encoding:
+    """An encoding modulo m (not yet verified) from weights, plane forms and coefficients, all reduced to symmetric."""
     name = f"mod{m}" if covered == m else f"mod{m}c{covered}"
     return Encoding(
         key=f"{name}.{fmt.name}",
@@ -64,7 +67,7 @@ def one_product(m: int, fmt: Format, alphabet: Alphabet, *, partial: bool = Fals
     if reached < m and not partial:
         return Rejected("one", f"the alphabet reaches {reached} of {m} residues")
     bound = next(b for b in range(alphabet.max_abs + 1) if np.unique(alphabet.limited(b).array() % m).size == reached)
-    return _encoding(fmt, m, reached, bound, ([1], [1]), ([[1]], [[1]]), [1], "one")
+    return make_encoding(fmt, m, reached, bound, ([1], [1]), ([[1]], [[1]]), [1], "one")
 
 
 def _complete(alphabet: Alphabet, m: int) -> bool:
@@ -76,7 +79,7 @@ def square(m: int, fmt: Format, alphabet: Alphabet) -> Encoding | Rejected:
     for g in range(isqrt(m), m):
         if m % g == 0 and g * g % m == 0 and _complete(alphabet, g) and _complete(alphabet, m // g):
             left, right = [[1, 0], [1, 0], [0, 1]], [[1, 0], [0, 1], [1, 0]]
-            return _encoding(fmt, m, m, alphabet.max_abs, ([1, g], [1, g]), (left, right), [1, g, g], "square")
+            return make_encoding(fmt, m, m, alphabet.max_abs, ([1, g], [1, g]), (left, right), [1, g, g], "square")
     return Rejected("square", "no g with g² ≡ 0 whose two limbs are complete")
 
 
@@ -89,7 +92,7 @@ def cube(m: int, fmt: Format, alphabet: Alphabet) -> Encoding | Rejected:
     right = [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
     weights = [1, g, g * g]
     coefficients = [1, g, g, g * g, g * g, g * g]
-    return _encoding(fmt, m, m, alphabet.max_abs, (weights, weights), (left, right), coefficients, "cube")
+    return make_encoding(fmt, m, m, alphabet.max_abs, (weights, weights), (left, right), coefficients, "cube")
 
 
 def _cover_counts(points: Ints, m: int) -> Ints:
@@ -142,6 +145,8 @@ def pair(
 
     Exhaustive over p, q (or |p|, |q| ≤ small) and all β. With `partial` the largest cover is returned.
     """
+    if len(plane_letters(alphabet, m)) ** 2 < m and not partial:
+        return Rejected("pair", f"two limbs of {len(alphabet)} letters are fewer pairs than {m} residues")
     best: tuple[int, int, int, int, int] | None = None
     for p, q, points in pair_forms(m, alphabet, small):
         wanted = m if not partial else best[0] + 1 if best else 1
@@ -162,7 +167,9 @@ def pair(
     covered, p, q, beta, third = best
     planes = [[1, 0], [0, 1], [p, q]]
     coefficients = [1 - third * p * p, beta * beta - third * q * q, third]
-    return _encoding(fmt, m, covered, alphabet.max_abs, ([1, beta], [1, beta]), (planes, planes), coefficients, "pair")
+    return make_encoding(
+        fmt, m, covered, alphabet.max_abs, ([1, beta], [1, beta]), (planes, planes), coefficients, "pair"
+    )
 
 
 def schoolbook(m: int, fmt: Format, alphabet: Alphabet, *, partial: bool = False) -> Encoding | Rejected:
@@ -177,7 +184,7 @@ def schoolbook(m: int, fmt: Format, alphabet: Alphabet, *, partial: bool = False
         return Rejected("school", f"a + β·b reaches at most {covered} of {m} residues")
     left, right = [[1, 0], [1, 0], [0, 1], [0, 1]], [[1, 0], [0, 1], [1, 0], [0, 1]]
     weights = [1, beta]
-    return _encoding(
+    return make_encoding(
         fmt, m, covered, alphabet.max_abs, (weights, weights), (left, right), [1, beta, beta, beta * beta], "school"
     )
 
@@ -195,4 +202,4 @@ def split(m: int, fmt: Format, parts: tuple[Encoding, Encoding]) -> Encoding:
         planes.append([[*row, *([0] * len(w2))] for row in p1] + [[*([0] * len(w1)), *row] for row in p2])
     coefficients = [e1 * c for c in first.coefficients] + [e2 * c for c in second.coefficients]
     bound = max(first.plane_max or 0, second.plane_max or 0)
-    return _encoding(fmt, m, m, bound, (weights[0], weights[1]), (planes[0], planes[1]), coefficients, "split")
+    return make_encoding(fmt, m, m, bound, (weights[0], weights[1]), (planes[0], planes[1]), coefficients, "split")

@@ -11,7 +11,7 @@ from gemmulate.encodings.bounds import lower_bound
 from gemmulate.encodings.bounds.lower import prime_factors
 from gemmulate.encodings.bounds.selection import Item
 from gemmulate.encodings.encoding import Encoding
-from gemmulate.encodings.search import modular
+from gemmulate.encodings.search import modular, three_limbs
 from gemmulate.encodings.search.journal import Journal, Progress, Task, silent
 from gemmulate.encodings.search.modular import Rejected
 from gemmulate.encodings.selection import undominated
@@ -22,7 +22,8 @@ class Reach:
     """What is searched for one format.
 
     `plane_max` keeps sums of planes exact to 2^24/plane_max² (FP8 at 32: 16,384); `largest` is the largest modulus;
-    `partial` the moduli of partial covers by one, three and four products; `every` keeps moduli that a larger one with
+    `partial` the moduli of partial covers by one, three and four products; `five` and `six`
+    the ranges whose prime powers are searched for as many products; `every` keeps moduli that a larger one with
     the same primes and no more products makes useless in a selection.
     """
 
@@ -32,11 +33,23 @@ class Reach:
     partial_pair: range = range(0)
     partial_school: range = range(0)
     cubes: tuple[int, ...] = ()
+    five: range = range(0)
+    six: range = range(0)
     every: bool = False
 
 
 REACH = {
-    "fp4_e2m1": Reach(None, 169, range(10, 32), range(60, 226), range(158, 226), (729, 1331, 2197), every=True),
+    "fp4_e2m1": Reach(
+        None,
+        169,
+        range(10, 32),
+        range(60, 226),
+        range(158, 226),
+        (729, 1331, 2197),
+        range(163, 400),
+        range(163, 560),
+        every=True,
+    ),
     "int4": Reach(None, 256, range(17, 33), range(80, 181)),
     "fp6_e2m3": Reach(32, 511, range(50, 80)),
     "fp6_e3m2": Reach(32, 400, range(24, 48)),
@@ -47,6 +60,16 @@ REACH = {
 }
 # Alphabets beyond 16 letters: all p, q would take hours and only small ones leave many limb pairs.
 _SMALL_FORMS = 2
+
+
+def _in(m: int, wanted: range) -> bool:
+    return m in wanted and len(prime_factors(m)) == 1
+
+
+def _outside(search: str, wanted: range) -> Rejected:
+    if not wanted:
+        return Rejected(search, "not searched over this format")
+    return Rejected(search, f"searched for prime powers in {wanted.start} … {wanted.stop - 1} only")
 
 
 def cheapest_modulus(task: Task) -> Encoding | None:
@@ -66,7 +89,9 @@ def one_modulus(task: tuple[int, str]) -> tuple[Encoding | None, tuple[Rejected,
         lambda: modular.square(m, fmt, alphabet),
         lambda: modular.pair(m, fmt, alphabet, small=small),
         lambda: modular.schoolbook(m, fmt, alphabet),
+        lambda: three_limbs.five(m, fmt, alphabet) if _in(m, reach.five) else _outside("five", reach.five),
         lambda: modular.cube(m, fmt, alphabet),
+        lambda: three_limbs.six(m, fmt, alphabet) if _in(m, reach.six) else _outside("six", reach.six),
     )
     for attempt in classes:
         found = attempt()
@@ -131,7 +156,8 @@ def search_residues(
     """Every useful residue encoding of a format, full covers first; the same result for any number of processes."""
     fmt, reach = formats.get(format_name), REACH[format_name]
     journal = journal or Journal()
-    moduli = [*range(2, reach.largest + 1), *reach.cubes]
+    wide = [m for m in range(reach.largest + 1, max(reach.five.stop, reach.six.stop)) if _in(m, reach.six)]
+    moduli = [*range(2, reach.largest + 1), *wide, *reach.cubes]
     partial = [(m, format_name, "one") for m in reach.partial_one]
     partial += [(m, format_name, "pair") for m in reach.partial_pair]
     partial += [(m, format_name, "school") for m in reach.partial_school]
