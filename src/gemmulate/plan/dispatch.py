@@ -98,7 +98,7 @@ def described_data(found: Plan) -> tuple[Problem, Work] | None:
     if found.scheme == "anchored":
         work = work_of(problem, "exact")
         return problem, replace(work, anchored=math.inf)  # what the data asked for
-    small = m * k * n <= SMALL_PRODUCT
+    small = m * k * n <= SMALL_PRODUCT and found.scheme != "long accumulator"
     if small and isinstance(found.accuracy, str) and kind in ("float32", "float64", "complex64", "complex128"):
         return problem, Work(m, k, n, batch, "exact", len(found.moduli), anchored=math.inf)
     named = "fast" if not isinstance(found.accuracy, str) else {"fp32": "fp64"}.get(found.accuracy, found.accuracy)
