@@ -11,8 +11,10 @@ from gemmulate.errors import EngineUnavailable, GemmulateError, ResultOverflow
 if TYPE_CHECKING:
     from gemmulate.engines import engines
     from gemmulate.formats.double_double import DoubleDouble
+    from gemmulate.plan.candidates import PricedPlan
     from gemmulate.plan.matmul import matmul
     from gemmulate.plan.plan import Plan, plan
+    from gemmulate.plan.problem import Problem
     from gemmulate.schemes.accuracy import Bits
 
 __version__ = "0.1.0"
@@ -23,6 +25,8 @@ _LAZY: dict[str, str] = {
     "DoubleDouble": "gemmulate.formats.double_double",
     "matmul": "gemmulate.plan",
     "Plan": "gemmulate.plan",
+    "PricedPlan": "gemmulate.plan",
+    "Problem": "gemmulate.plan",
 }
 _SUBPACKAGES = (
     "formats",
@@ -43,6 +47,8 @@ __all__ = [
     "EngineUnavailable",
     "GemmulateError",
     "Plan",
+    "PricedPlan",
+    "Problem",
     "ResultOverflow",
     "__version__",
     "engines",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmulate.encodings.rates import of_device
 from gemmulate.errors import FileError
 from gemmulate.model import ModelError, device_names, load_device
 from gemmulate.model.device import DIMENSIONS
@@ -163,3 +164,15 @@ def test_units() -> None:
     assert set(UNITS) == set(PLAUSIBLE) == set(DIMENSIONS.values())
     with pytest.raises(ValueError, match="'Tflops' is not one of"):
         to_si(1, "Tflops", "flop_rate")
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_encodings_are_priced_by_the_same_catalogue(name: str) -> None:
+    """Two readers of one file: the model's, in SI units with every check, and the designs', in exact fractions."""
+    device, rates = load_device(name), of_device(name)
+    for format_name, unit in (("int8", "int8"), ("fp8_e4m3", "fp8"), ("fp4_e2m1", "fp4")):
+        assert (format_name in rates.ops_per_s) == (unit in device.si)
+        if unit in device.si:
+            assert float(rates.of(format_name)) == device.si[unit][0]
+            assert float(of_device(name, 1).of(format_name)) == device.si[unit][-1]
+    assert rates.accumulators.get("fp8_e4m3", "") == device.fp8_accumulator

@@ -15,6 +15,7 @@ import pytest
 from gemmulate.cli import main
 from gemmulate.errors import FileError
 from gemmulate.model import ModelError, load_device
+from gemmulate.model.device import default_host
 from gemmulate.model.host import phases, residues
 from gemmulate.model.host.calibrate import C_Q, calibrated_table, device_file, table_of
 from gemmulate.model.host.validate import one_thread, trials, validate
@@ -145,6 +146,23 @@ def test_validation_of_small_kernels(
     assert len(record["published"]) == 17
 
 
+def test_calibration_of_the_host_is_found_by_plans(
+    spread: Spread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without -o the record becomes device "host", engines' rates included."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("gemmulate.model.host.calibrate.calibrate", lambda engine, progress: spread)
+    monkeypatch.setattr("gemmulate.plan.calibration.measure_engines", lambda progress: default_host().engines)
+    with pytest.raises(SystemExit) as stop:
+        main(["model", "calibrate", "--json"])
+    assert stop.value.code == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["output"] == str(tmp_path / "gemmulate" / "host.toml")
+    assert load_device("host") == load_device(record["output"])
+    assert set(record["engines"]) == set(load_device("host").engines)
+    assert load_device("host").calibration != default_host().calibration
+
+
 def test_the_wrong_side_is_named() -> None:
     grid = trials_of(lambda: sum(range(2000)), lambda: sum(range(20_000)), predicted=(2.0, 1.0))
     assert validate({}, grid)["wrong_side"] == ["made of nothing"]
@@ -164,7 +182,6 @@ def test_refusals_of_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[
     for arguments, part in (
         (["calibrate", "-o", str(tmp_path / "host.json")], ".toml"),
         (["calibrate", "-o", str(tmp_path / "no" / "host.toml")], "does not exist"),
-        (["calibrate"], "--output"),
         (["validate", "--calibration", str(tmp_path / "none.toml")], "No such file"),
         (["validate", "--json", "--csv"], "exclude"),
     ):

@@ -25,6 +25,7 @@ _GROUPS: tuple[str, ...] = (
     "plan",
     "encodings",
     "model",
+    "report",
     "screen",
     "occupancy",
     "compiled",

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import cyclopts
+import msgspec
 from cyclopts import Parameter
 
 from gemmulate.cli.matmul import Json
@@ -10,6 +11,7 @@ from gemmulate.cli.model import Csv, cell, machine_readable, print_records
 from gemmulate.cli.output import examples, print_json, print_table, progress
 
 _CALIBRATE_EXAMPLES = examples(
+    ("gemmulate model calibrate", "measure this host: from then on plans are priced by its own record"),
     ("gemmulate model calibrate -o host.toml", "measure this host; the file then serves as a device"),
     ("gemmulate model calibrate -o host.toml --json", "the same, and what was measured as JSON"),
 )
@@ -27,31 +29,40 @@ def add_to(group: cyclopts.App) -> None:
 
 def calibrate(
     *,
-    output: Annotated[str, Parameter(name=["--output", "-o"])],
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this host's phases on one thread, and write it as a device file.
+    """Measure this host on one thread, and write it as a device file: rates, phases of kernels, every engine's terms.
 
-    Needs SciPy and threadpoolctl, and the native engine. Takes about half a minute.
+    Without --output the file becomes this host's record, by which `gm.plan` and `matmul` price what they choose
+    (device "host"); before that a shipped record counts. Needs SciPy and threadpoolctl, and the native engine. Takes
+    about a minute.
 
     Args:
-        output: The .toml file to write.
+        output: The .toml file to write; if not given, gemmulate/host.toml in $XDG_CONFIG_HOME or ~/.config.
     """
     from gemmulate.cli.app import CommandError
     from gemmulate.io.atomic import check_target, write_atomically
+    from gemmulate.model.device import host_file
     from gemmulate.model.host.calibrate import calibrate as measured
     from gemmulate.model.host.calibrate import device_file
     from gemmulate.model.host.validate import one_thread
+    from gemmulate.plan.calibration import engines_section, measure_engines
 
+    command = "gemmulate model calibrate" + (f" -o {output}" if output else "")
+    if output is None:
+        host_file().parent.mkdir(parents=True, exist_ok=True)
+        output = str(host_file())
     if not output.endswith(".toml"):
         raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
     check_target(output)  # before the work, not after
     with one_thread() as engine, progress("calibrating") as report:
         spread = measured(engine, report)
+        found = measure_engines(report)
     with write_atomically(output) as file:
-        file.write(device_file(spread, f"gemmulate model calibrate -o {output}").encode())
+        file.write((device_file(spread, command) + engines_section(found)).encode())
     if as_json:
-        print_json({"output": output, "phases": spread})
+        print_json({"output": output, "phases": spread, "engines": msgspec.to_builtins(found)})
         return
     rows = [
         [name, f"{size:g}", f"{least:.3e}", f"{median:.3e}"]
@@ -59,6 +70,14 @@ def calibrate(
         for size, least, median in points
     ]
     print_table(["phase", "size", "least s", "median s"], rows, title="Processor seconds, one thread", right=[1, 2, 3])
+    print()
+    columns = ["call", "dec", "mma", "rec", "dot"]
+    terms = [
+        [name, f"{rates.call['fp64']:.2e}", *(f"{getattr(rates, key):.2e}" for key in columns[1:])]
+        for name, rates in found.items()
+    ]
+    title = "Engines: seconds a call, input and modulus, multiply-add, output and modulus, exact term"
+    print_table(["engine", *columns], terms, title=title, right=range(1, 6))
     print(f"written to {output}")
 
 

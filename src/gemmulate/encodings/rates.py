@@ -1,4 +1,4 @@
-"""Rates: what one product of each format costs, on a named device or by width alone."""
+"""Rates: what one product of each format costs, on a device of the catalogue or by width alone."""
 
 import re
 import tomllib
@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 from gemmulate import formats
 
@@ -48,9 +49,25 @@ def by_width() -> Rates:
     return Rates(None, {name: Fraction(2 if name in ("fp4_e2m1", "int4") else 1) for name in _UNIT})
 
 
+_TERA = {"TOP/s": 10**12, "TFLOP/s": 10**12, "POP/s": 10**15, "PFLOP/s": 10**15}
+
+
 @lru_cache(maxsize=1)
-def _table() -> dict[str, dict[str, object]]:
-    return tomllib.loads(resources.files("gemmulate.encodings").joinpath("rates.toml").read_text())
+def _table() -> dict[str, dict[str, Any]]:
+    """The device catalogue's files, which the time model reads too: data alone, so that no layer above is imported."""
+    folder = resources.files("gemmulate").joinpath("model", "devices")
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda file: file.name):
+        if entry.name.endswith(".toml"):
+            found[entry.name.removesuffix(".toml")] = tomllib.loads(entry.read_text(encoding="utf-8"))
+    return found
+
+
+def _values(record: dict[str, Any], unit: str) -> list[Fraction]:
+    """Operations per second of a unit, one value for each source; empty where the device has none."""
+    figures = record.get(unit, [])
+    listed = figures if isinstance(figures, list) else [figures]
+    return [Fraction(str(figure["value"])) * _TERA[figure["unit"]] for figure in listed]
 
 
 def devices() -> list[str]:
@@ -70,9 +87,9 @@ def of_device(name: str, choice: int = 0) -> Rates:
     record = table[plain]
     rates: dict[str, Fraction] = {}
     for format_name, unit in _UNIT.items():
-        values = record.get(unit)
-        if isinstance(values, list):
-            rates[format_name] = Fraction(values[min(choice, len(values) - 1)]) * 10**12
+        values = _values(record, unit)
+        if values:
+            rates[format_name] = values[min(choice, len(values) - 1)]
     accumulator = record.get("fp8_accumulator")
     sums = {n: str(accumulator) for n in rates if _UNIT[n] == "fp8"} if accumulator else {}
     return Rates(str(record["name"]), rates, sums)

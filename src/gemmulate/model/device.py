@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,6 +39,28 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phases: dict[str, list[tuple[float, float, float]]]
 
 
+class EngineRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an engine takes on one thread of a host, in seconds: the terms of the model as a planner uses them.
+
+    `call`: a product of 1×1 matrices, by way: direct, integers, fast, fp64, exact, long (accumulator). `range` and
+    `survey`: finding the range (exponents and norms) of one integer (float) input. `dec`: one input and modulus.
+    `mma`: one narrow multiply-add. `rec`: one output and modulus. `assess`: one output of the componentwise test
+    beside its product. `dot`: one term of the long accumulator.
+    """
+
+    call: dict[str, float]
+    range: float
+    survey: float
+    dec: float
+    mma: float
+    rec: float
+    assess: float
+    dot: float
+
+
+WAYS: Final = ("direct", "integers", "fast", "fp64", "exact", "long")
+_SECONDS: Final = ("range", "survey", "dec", "mma", "rec", "assess", "dot")
+
 _Figures = Figure | list[Figure]
 
 
@@ -63,7 +86,9 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fp64_lanes_per_sm: _Figures | None = None
     clock: _Figures | None = None
     call_overhead: _Figures | None = None
+    fp8_accumulator: str = ""
     calibration: Calibration | None = None
+    engines: dict[str, EngineRates] = {}
 
 
 # Quantity -> dimension of its unit. Lanes and SMs are counts; `int32` is the SIMT (or SIMD) integer rate.
@@ -115,6 +140,8 @@ class Device:
     figures: Mapping[str, tuple[Figure, ...]]
     si: Mapping[str, tuple[float, ...]]
     calibration: Calibration | None = None
+    fp8_accumulator: str = ""  # what FP8 products are summed in, where it is narrower than the format's usual one
+    engines: Mapping[str, EngineRates] = field(default_factory=dict)
 
     def nominal(self) -> Rates:
         """The rates at the first value of every quantity."""
@@ -162,8 +189,21 @@ def device_names() -> tuple[str, ...]:
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")))
 
 
+def host_file() -> Path:
+    """Where `gemmulate model calibrate` keeps this host's record: $XDG_CONFIG_HOME, or ~/.config."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "gemmulate" / "host.toml"
+
+
+def default_host() -> Device:
+    """The record of a host that was not calibrated: one that was measured and is shipped."""
+    return _read(Path(str(files("gemmulate.model.host") / "default.toml")))
+
+
 def load_device(device: str | Path) -> Device:
     """A device by its catalogue name (case and blanks aside) or from a TOML file, read strictly.
+
+    "host" is this machine: as `gemmulate model calibrate` measured it, before that the record shipped.
 
     Raises:
         ModelError: no device of that name.
@@ -176,9 +216,11 @@ def load_device(device: str | Path) -> Device:
     if isinstance(device, Path) or text.endswith(".toml") or "/" in text:
         return _read(Path(text))
     key = text.lower().replace(" ", "").replace("-", "").replace("_", "")
+    if key == "host":
+        return _read(path) if (path := host_file()).exists() else default_host()
     names = device_names()
     if key not in names:
-        raise ModelError(f"device {text!r} is not one of {', '.join(names)}; give one of these or a .toml file")
+        raise ModelError(f"device {text!r} is not one of {', '.join(names)}, host; give one of these or a .toml file")
     return _catalogued(key)
 
 
@@ -217,7 +259,19 @@ def _read(path: Path) -> Device:
         if not values:
             raise FileError(f"{path}: {key}: an empty list; give at least one value")
         figures[key], si[key] = values, tuple(_checked(path, key, value, dimension) for value in values)
-    return Device(path.stem, record.name, record.vendor, record.kind, record.notes, figures, si, record.calibration)
+    for engine, rates in record.engines.items():
+        for key, value in [*rates.call.items(), *((f, getattr(rates, f)) for f in _SECONDS)]:
+            if not 0 < value < 1e3:
+                raise FileError(
+                    f"{path}: engines.{engine}: {key} = {value:g} is not in 0 … 1000 seconds; calibrate anew"
+                )
+        missing = [way for way in WAYS if way not in rates.call]
+        if missing:
+            raise FileError(f"{path}: engines.{engine}.call: lacks {', '.join(missing)}; calibrate anew")
+    return Device(
+        path.stem, record.name, record.vendor, record.kind, record.notes, figures, si, record.calibration,
+        record.fp8_accumulator, record.engines,
+    )  # fmt: skip
 
 
 def _checked(path: Path, key: str, figure: Figure, dimension: str) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from gemmulate.engines.base import Array, Engine, dtype_name
 from gemmulate.engines.python_ints import int_bounds
 from gemmulate.engines.residue_system import moduli_needed
 from gemmulate.formats.double_double import DoubleDouble
+from gemmulate.model.device import Device
+from gemmulate.model.kernels import Kernel
+from gemmulate.plan.candidates import PricedPlan
+from gemmulate.plan.dispatch import dispatch, priced_here
 from gemmulate.plan.double_double import check_pair_options, describe_double_double
 from gemmulate.plan.matmul import (
     Accuracy,
@@ -26,6 +31,7 @@ from gemmulate.plan.matmul import (
     read_operands,
 )
 from gemmulate.plan.operands import Kind, Stack, as_stack, kernel_view
+from gemmulate.plan.problem import Problem
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import FloatChoice, choose_floats, grade_of
@@ -77,6 +83,7 @@ class Plan:
     planes: tuple[int, int] = (0, 0)  # different matrices of narrow values that a and b become
     encodings: tuple[str, ...] = ()  # catalogue keys, where `plane_formats` are given
     plane_formats: tuple[str, ...] | None = None  # `formats` as asked for
+    priced: PricedPlan | None = None  # the candidates on this machine; None for what is not priced
 
     def run(self, a: Any, b: Any, *, out: Array | tuple[Array, Array] | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
@@ -96,18 +103,38 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as a JSON object."""
-        return json.dumps(asdict(self) | {"accuracy": str(self.accuracy)})
+        record = asdict(self) | {"accuracy": str(self.accuracy)}
+        record["priced"] = None if self.priced is None else json.loads(self.priced.to_json())
+        return json.dumps(record)
 
     def explain(self) -> str:
-        """The plan as a table: step, choice, why."""
+        """The plan as a table: step, choice, why; below it the candidates with their prices, terms as bars."""
         head = ("step", "choice", "why")
         rows = [head, *self.reasons]
         width = [max(len(row[c]) for row in rows) for c in range(2)]
         lines = [f"{row[0]:<{width[0]}}  {row[1]:<{width[1]}}  {row[2]}".rstrip() for row in rows]
         lines.insert(1, "  ".join(("─" * width[0], "─" * width[1], "─" * max(len(row[2]) for row in rows))))
-        return "\n".join(lines)
+        return "\n".join(lines) + ("" if self.priced is None else "\n\n" + self.priced.explain())
 
 
+@overload
+def plan(
+    a: Problem | Kernel,
+    b: None = None,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
+    device: str | Path | Device | None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> PricedPlan: ...
+
+
+@overload
 def plan(
     a: Any,
     b: Any,
@@ -118,11 +145,58 @@ def plan(
     engine: str | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
-) -> Plan:
+    device: None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    a: Any,
+    b: Any,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
+    device: str | Path | Device,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> PricedPlan: ...
+
+
+def plan(
+    a: Any,
+    b: Any = None,
+    *,
+    accuracy: Accuracy | Bits = "fp64",
+    modulus: int | None = None,
+    overflow: Overflow = "raise",
+    engine: str | None = None,
+    threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
+    device: str | Path | Device | None = None,
+    composition: str = "published",
+    c_q: float | None = None,
+) -> Plan | PricedPlan:
     """Say what `matmul(a, b, …)` will run and why, from the data themselves (of a stack, its first product).
 
     Takes and raises what `matmul` does; costs the survey of the operands, no product. With `formats` the encodings
     are those of the operands as a whole; blocks of a large product take these or fewer.
+
+    With a `gm.Problem` or a kernel of `gm.model` instead of data, or with a device (a catalogue name, a TOML file,
+    "host"), the answer is a `PricedPlan`: every candidate (scheme, encoding, formats, engine, native FP64) priced by
+    the four-term model with the ranges of the device's figures, or rejected with a named reason, and the cheapest
+    chosen. `composition` and `c_q` are the model's (`gm.model.method`); on "host" the calibrated record counts
+    instead. Raises ModelError for a device or composition that does not exist.
+
+    >>> import gemmulate as gm
+    >>> p = gm.plan(gm.Problem(4096, 4096, 4096), device="b300", c_q=6)
+    >>> p.chosen.scheme, [c.reason for c in p.candidates if c.scheme == "slices"]
+    ('residues', ['accuracy'])
 
     >>> import gemmulate as gm, numpy as np
     >>> p = gm.plan(np.ones((3, 4), dtype=np.int8), np.ones((4, 2), dtype=np.int8))
@@ -134,6 +208,11 @@ def plan(
     (6, ('int8.int8.fp4_e2m1',))
     """
     grade = check_options(accuracy, modulus, overflow)
+    if isinstance(a, Problem | Kernel) or device is not None:
+        if modulus is not None or formats is not None:
+            raise ValueError("modulus and formats are not priced; leave them out, or give two operands and no device")
+        options = {"accuracy": accuracy, "overflow": overflow, "engine": engine, "threads": threads}
+        return dispatch(a, b, device, options, composition, c_q)
     runner = engine_for(engine, threads, formats)
     pair_facts: dict[str, Any] | None = None
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
@@ -158,7 +237,8 @@ def plan(
         facts |= _describe_floats(runner, stack, grade)
     else:
         facts |= _describe_integers(runner, stack, kind, overflow, facts["modulus"])
-    return Plan(dtypes=(str(left.dtype), str(right.dtype), facts.pop("result")), **facts)
+    found = Plan(dtypes=(str(left.dtype), str(right.dtype), facts.pop("result")), **facts)
+    return replace(found, priced=priced_here(found))
 
 
 def _first(stack: Stack) -> tuple[Array, Array] | None:

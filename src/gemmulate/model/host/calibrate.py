@@ -96,7 +96,7 @@ def calibrated_table(path: str | Path) -> dict[str, Points]:
 
 _PHASES: Final = (
     "gemm_fp64", "gemv_fp64", "skinny_fp64_2", "skinny_fp64_8", "deconstruct", "multiply_panel", "multiply", "csr_4",
-    "csr_32", "csr_modulo_4", "csr_modulo_32", "to_integers", "recombine", "stencil7", "stencil7_modulo",
+    "csr_32", "csr_moduli_4", "csr_moduli_32", "csr_copy", "to_integers", "recombine", "stencil7", "stencil7_moduli",
 )  # fmt: skip
 
 

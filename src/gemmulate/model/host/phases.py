@@ -24,6 +24,12 @@ Points = tuple[tuple[float, float], ...]  # (size, seconds)
 # A right panel is this wide on the widest kernels (6x32): fewer columns cost as much.
 PANEL: Final = 32
 BITS: Final = 51
+# Kernels modulo one modulus after another are timed this many at once, with the rows of digits that they write, as
+# they run: the least time of one modulus alone is less than a share of the least time of all, for it is the luckiest.
+MODULI: Final = 6
+# OpenBLAS multiplies without packing up to m·n·k = 100^3 (its dgemm_small_kernel_permit for AVX512): measured at
+# n·n·2, 64 GB/s at n = 700 and 17 GB/s at n = 720.
+SMALL_PRODUCT: Final = 100**3
 _SEED: Final = 7
 
 
@@ -120,18 +126,33 @@ def phases(engine: Engine) -> Mapping[str, tuple[tuple[int, ...], Callable[[int]
         x = normal(n)
         return lambda: residues.to_integers(x)
 
-    def csr_modulo(each: int) -> Callable[[int], Run]:
+    def csr_moduli(each: int) -> Callable[[int], Run]:
         def made(n: int) -> Run:
             matrix, system = random_csr(n // each, each), residues.system_for(each)
             values, vector = residues.to_integers(matrix.data), residues.to_integers(normal(n // each))
-            return lambda: residues.spmv_modulo(matrix, values, vector, system, 3)
+
+            def run() -> None:
+                digits = np.empty((MODULI, n // each))
+                for index in range(MODULI):
+                    digits[index] = residues.spmv_modulo(matrix, values, vector, system, index)
+
+            return run
 
         return made
 
-    def stencil_modulo(n: int) -> Run:
+    def csr_copy(n: int) -> Run:
+        return random_csr(n // 32, 32).copy  # type: ignore[no-any-return]
+
+    def stencil_moduli(n: int) -> Run:
         points, system = residues.to_integers(normal((n + 2, n + 2, n + 2))), residues.system_for(7)
         coefficients = residues.to_integers(np.array([-6.0, 1.0]))
-        return lambda: residues.stencil7_modulo(points, coefficients, system, 3)
+
+        def run() -> None:
+            digits = np.empty((MODULI, n**3))
+            for index in range(MODULI):
+                digits[index] = residues.stencil7_modulo(points, coefficients, system, index).ravel()
+
+        return run
 
     def recombined(n: int) -> Run:
         system = residues.system_for(64)
@@ -143,25 +164,34 @@ def phases(engine: Engine) -> Mapping[str, tuple[tuple[int, ...], Callable[[int]
         return lambda: residues.apply7(grid, -6.0, 1.0)
 
     vectors = (300, 3000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 12_000_000)
-    entries = (3200, 32_000, 128_000, 320_000, 1_280_000, 3_200_000, 12_800_000)
+    entries = (3200, 10_000, 32_000, 128_000, 320_000, 1_280_000, 3_200_000, 12_800_000)
     cubes = (8, 16, 32, 40, 64, 88, 128)
     edges = (120, 250, 500, 1000, 1500, 2000, 4000)  # no powers of two: their strides meet in few cache sets
+    # The bandwidth of one stream falls by half where a matrix leaves the last cache: more sizes there.
+    streamed = tuple(sorted({*edges, 1250, 1750}))
+
+    def with_switch(columns: int) -> tuple[int, ...]:
+        """The edges, and a size on either side of that at which the BLAS takes another kernel: a jump, no slope."""
+        switch = math.isqrt(SMALL_PRODUCT // columns)
+        return tuple(sorted({*streamed, switch - 3, switch + 3}))
+
     return {
         "gemm_fp64": ((120, 250, 500, 900), gemm),
-        "gemv_fp64": (edges, gemv),
-        "skinny_fp64_2": (edges, skinny(2)),
-        "skinny_fp64_8": (edges, skinny(8)),
+        "gemv_fp64": (streamed, gemv),
+        "skinny_fp64_2": (with_switch(2), skinny(2)),
+        "skinny_fp64_8": (with_switch(8), skinny(8)),
         "deconstruct": (edges, deconstruct),
         "multiply_panel": (edges, emulated(PANEL, None)),
         "multiply": ((120, 250, 500, 900), emulated(None, None)),
         "csr_4": (entries, csr(4)),
         "csr_32": (entries, csr(32)),
-        "csr_modulo_4": (entries, csr_modulo(4)),
-        "csr_modulo_32": (entries, csr_modulo(32)),
+        "csr_moduli_4": (entries, csr_moduli(4)),
+        "csr_moduli_32": (entries, csr_moduli(32)),
+        "csr_copy": (entries, csr_copy),
         "to_integers": (vectors, scaled),
         "recombine": (vectors[:-2], recombined),
         "stencil7": (cubes, stencil),
-        "stencil7_modulo": (cubes, stencil_modulo),
+        "stencil7_moduli": (cubes, stencil_moduli),
     }
 
 

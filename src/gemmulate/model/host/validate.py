@@ -15,6 +15,7 @@ from gemmulate.engines.base import Engine
 from gemmulate.model.checks import ModelError
 from gemmulate.model.host import residues
 from gemmulate.model.host.phases import (
+    MODULI,
     Points,
     Run,
     multiply,
@@ -166,7 +167,8 @@ def _sparse(name: str, matrix: Any) -> Trial:
 
     def emulated(t: Table) -> float:
         scaled = seconds_at(t["to_integers"], nnz) + seconds_at(t["to_integers"], columns)
-        return scaled + r * between(t, "csr_modulo") + seconds_at(t["recombine"], rows)
+        moduli = r / MODULI * between(t, "csr_moduli")
+        return scaled + seconds_at(t["csr_copy"], nnz) + moduli + seconds_at(t["recombine"], rows)
 
     def runs() -> tuple[Run, Run]:
         x = np.random.default_rng(nnz).standard_normal(columns)
@@ -190,7 +192,7 @@ def _stencil(n: int) -> Trial:
 
     def emulated(t: Table) -> float:
         scaled = seconds_at(t["to_integers"], points)
-        return scaled + r * seconds_at(t["stencil7_modulo"], n) + seconds_at(t["recombine"], n**3)
+        return scaled + r / MODULI * seconds_at(t["stencil7_moduli"], n) + seconds_at(t["recombine"], n**3)
 
     def runs() -> tuple[Run, Run]:
         grid = np.random.default_rng(n).standard_normal((n + 2, n + 2, n + 2))
