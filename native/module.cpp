@@ -185,7 +185,9 @@ Out integer_kind(const MutableMatrix& out) {
 void match(const Operand& left, const Operand& right) {
   require(left.left && !right.left, "the left operand was packed for the left side, the right one for the right");
   require(left.isa == right.isa, "both operands are packed for one instruction set");
-  require(left.depth == right.depth && left.planes == right.planes, "the operands' depths or moduli differ");
+  require(left.depth == right.depth && left.moduli == right.moduli && left.planes == right.planes &&
+              left.halved == right.halved,
+          "the operands' depths or moduli differ");
 }
 
 nb::object indices(const std::vector<Index>& list) {
@@ -231,16 +233,17 @@ NB_MODULE(_native, m) {
 
   nb::class_<Moduli>(m, "Moduli").def(
       "__init__",
-      [](Moduli* self, Vector<int32_t> moduli, Table<float> coef) {
+      [](Moduli* self, Vector<int32_t> moduli, Table<float> coef, bool halved) {
         require(coef.shape(0) == moduli.shape(0) && coef.shape(1) >= 1, "coef has one row for each modulus");
         ModuliTable t;
         t.moduli = static_cast<int>(moduli.shape(0));
+        t.halved = halved;
         t.digits = static_cast<int>(coef.shape(1));
         t.modulus = make_modulus(moduli);
         t.coef.assign(coef.data(), coef.data() + coef.size());
         new (self) Moduli{std::move(t)};
       },
-      nb::arg("moduli"), nb::arg("coef"));
+      nb::arg("moduli"), nb::arg("coef"), nb::arg("halved"));
 
   nb::class_<Crt>(m, "Crt").def(
       "__init__",

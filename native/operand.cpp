@@ -96,7 +96,7 @@ namespace {
 // Depth of one packing block: its digits stay in the second-level cache for all moduli.
 constexpr int64_t kBlockDepth = 64;
 
-Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth) {
+Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth, bool halved = false) {
   Operand o;
   o.isa = &isa;
   o.left = left;
@@ -104,23 +104,74 @@ Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int
   o.width = left ? isa.mr : isa.nr;
   o.vectors = vectors;
   o.depth = depth;
-  o.k4 = (depth + 3) / 4;
-  const auto cells = static_cast<unsigned __int128>(o.panels()) * planes * o.plane_bytes();
+  o.halved = halved;
+  o.k4 = halved ? (depth + 7) / 8 : (depth + 3) / 4;
+  o.span = halved ? (vectors + 2 * o.width - 1) / (2 * o.width) * o.width : vectors;
+  const auto cells = static_cast<unsigned __int128>(o.panels()) * planes * o.factors() * o.plane_bytes();
   if (cells > static_cast<unsigned __int128>(std::numeric_limits<int64_t>::max() / 2)) throw std::bad_alloc();
   o.bytes = AlignedBytes(static_cast<size_t>(cells));
   return o;
 }
 
-// Runs body(panel, p0, block, scratch) over all blocks of all panels; a task is one panel.
+// a + b and a - b of residues in [low, low + m).
+template <class T>
+void add_residues(const T* a, const T* b, int64_t n, int m, int low, T* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto s = static_cast<int16_t>(a[i] + b[i]);
+    out[i] = static_cast<T>(s + (s < low ? m : 0) - (s >= low + m ? m : 0));
+  }
+}
+template <class T>
+void subtract_residues(const T* a, const T* b, int64_t n, int m, int low, T* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto s = static_cast<int16_t>(a[i] - b[i]);
+    out[i] = static_cast<T>(s + (s < low ? m : 0) - (s >= low + m ? m : 0));
+  }
+}
+
+// Where `write_residues` puts the quadrants [half of the vectors][half of the depth]: those that are factors in their
+// places, A21 in that of S1 and B12 in that of T1.
+constexpr int kQuadrantOfA[2][2] = {{0, 1}, {4, 3}}, kQuadrantOfB[2][2] = {{0, 1}, {4, 2}};
+
+// The factors of one panel from its quadrants.
+void combine_factors(const Operand& o, int64_t panel) {
+  const auto n = static_cast<int64_t>(o.plane_bytes());
+  for (int l = 0; l < o.planes; ++l) {
+    const int m = o.moduli[static_cast<size_t>(l)];
+    const auto at = [&](int factor) { return const_cast<uint8_t*>(o.plane(panel, kFactors * l + factor)); };
+    if (o.left) {
+      uint8_t *a11 = at(0), *a12 = at(1), *s4 = at(2), *a22 = at(3), *s1 = at(4), *s2 = at(5), *s3 = at(6);
+      subtract_residues(a11, s1, n, m, 0, s3);  // A11 - A21
+      add_residues(s1, a22, n, m, 0, s1);
+      subtract_residues(s1, a11, n, m, 0, s2);
+      subtract_residues(a12, s2, n, m, 0, s4);
+    } else {
+      const auto signed_at = [&](int factor) { return reinterpret_cast<int8_t*>(at(factor)); };
+      int8_t *b11 = signed_at(0), *b21 = signed_at(1), *b22 = signed_at(2), *minus_t4 = signed_at(3),
+             *t1 = signed_at(4), *t2 = signed_at(5), *t3 = signed_at(6);
+      const int low = -(m / 2);
+      subtract_residues(b22, t1, n, m, low, t3);  // B22 - B12
+      subtract_residues(t1, b11, n, m, low, t1);
+      subtract_residues(b22, t1, n, m, low, t2);
+      subtract_residues(b21, t2, n, m, low, minus_t4);
+    }
+  }
+}
+
+// Runs body(panel, p0, block, scratch) over all blocks of all panels; a task is one panel. Of a halved operand the
+// panels of the other half of the vectors follow those of the first.
 template <class Body>
 void for_blocks(const Operand& o, int threads, const Poll& poll, const Body& body) {
   // About 2 ns to read and cut an entry, 0.25 ns for each residue.
   const double ns = static_cast<double>(o.vectors) * static_cast<double>(o.depth) * (2.0 + 0.25 * o.planes);
   parallel_for(o.panels(), useful_threads(ns, threads), poll, [&](int64_t panel) {
-    for (int64_t p0 = 0; p0 < o.k4 * 4; p0 += kBlockDepth) {
-      if (p0 % (kBlockDepth * 256) == 0) Loop::checkpoint();
-      body(panel, p0, std::min(kBlockDepth, o.k4 * 4 - p0));
-    }
+    for (int64_t half = 0; half < (o.halved ? 2 : 1); ++half)
+      for (int64_t first = 0; first < (o.halved ? 8 : 4) * o.k4; first += 4 * o.k4)
+        for (int64_t p = 0; p < o.k4 * 4; p += kBlockDepth) {
+          if (p % (kBlockDepth * 256) == 0) Loop::checkpoint();
+          body(panel + half * o.panels(), first + p, std::min(kBlockDepth, o.k4 * 4 - p));
+        }
+    if (o.halved) combine_factors(o, panel);
   });
 }
 
@@ -138,8 +189,11 @@ void gather(const View& x, int64_t v0, int width, int64_t p0, int64_t block, U* 
 }
 
 void write_residues(Operand& o, int64_t panel, int64_t p0, int64_t n, const float* digits, const ModuliTable& t) {
+  const int64_t half = panel / o.panels(), second = p0 / (4 * o.k4);
+  const int quadrant = (o.left ? kQuadrantOfA : kQuadrantOfB)[half][second];
   for (int l = 0; l < t.moduli; ++l) {
-    uint8_t* out = const_cast<uint8_t*>(o.plane(panel, l)) + p0 * o.width;
+    const int plane = o.halved ? kFactors * l + quadrant : l;
+    uint8_t* out = const_cast<uint8_t*>(o.plane(panel % o.panels(), plane)) + p0 % (4 * o.k4) * o.width;
     const float* coef = t.coef.data() + static_cast<size_t>(l) * t.digits;
     if (o.left)
       o.isa->residues_u8(digits, n, t.digits, coef, t.modulus[l], out);
@@ -166,7 +220,8 @@ void fill_scales(const Operand& o, const int32_t* shift, const int32_t* inner, i
 
 Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shift, const int32_t* inner,
                     const ModuliTable& table, bool count_inexact, int threads, const Poll& poll) {
-  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth, table.halved);
+  for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   if (count_inexact) o.inexact.assign(static_cast<size_t>(x.vectors), 0);
   const int64_t cells = kBlockDepth * o.width;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
@@ -195,7 +250,8 @@ Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shi
 
 Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
                    const int32_t* inner, const ModuliTable& table, int threads, const Poll& poll) {
-  Operand o = make_operand(isa, left, table.moduli, high.vectors, high.depth);
+  Operand o = make_operand(isa, left, table.moduli, high.vectors, high.depth, table.halved);
+  for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   const int64_t cells = kBlockDepth * o.width;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
     thread_local std::vector<double> buffer;
@@ -234,7 +290,8 @@ Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low,
 
 Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
                       const Poll& poll) {
-  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth, table.halved);
+  for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   const int64_t cells = kBlockDepth * o.width;
   const bool is_unsigned = x.type == Type::u64;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
@@ -274,7 +331,8 @@ Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTabl
 
 Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTable& table, int threads,
                    const Poll& poll) {
-  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth);
+  Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth, table.halved);
+  for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   const int64_t cells = kBlockDepth * o.width;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
     thread_local std::vector<float> digits;

@@ -47,27 +47,40 @@ class AlignedBytes {
 // What the packing of one side needs to know of the moduli.
 struct ModuliTable {
   int moduli = 0;
+  bool halved = false;  // pack for one level of Strassen and Winograd's algorithm
   int digits = 0;
   std::vector<Modulus> modulus;
   std::vector<float> coef;  // [moduli][digits]
 };
 
-// Planes of residues: [panel][plane][ceil(depth/4)][width][4], zero padded.
+// The seven left and right factors of Strassen's algorithm in Winograd's form (Strassen 1969; Winograd 1971), products
+// P_q = L_q R_q: A11 B11, A12 B21, S4 B22, A22 (-T4), S1 T1, S2 T2, S3 T3, with S1 = A21 + A22, S2 = S1 - A11,
+// S3 = A11 - A21, S4 = A12 - S2, T1 = B12 - B11, T2 = B22 - T1, T3 = B22 - B12, T4 = T2 - B21. Modulo m every factor is
+// a residue again, so the algorithm changes no bit of a result.
+inline constexpr int kFactors = 7;
+
+// Planes of residues: [panel][plane][ceil(depth/4)][width][4], zero padded. Halved: the panels are those of one half
+// of the vectors and of the depth, and each modulus has the planes of its seven factors.
 struct Operand {
   const Isa* isa = nullptr;
   bool left = false;
   int planes = 0;
   int width = 0;
-  int64_t vectors = 0, depth = 0, k4 = 0;
+  int64_t vectors = 0, depth = 0;
+  int64_t k4 = 0;    // of what the panels hold
+  int64_t span = 0;  // vectors that the panels hold: all of them or, of a halved operand, one half in whole panels
+  bool halved = false;
+  std::vector<int> moduli;  // of residue planes
   AlignedBytes bytes;
   std::vector<int64_t> sums;      // direct packing: sum of the stored bytes of each vector
   int64_t zero_point = 0;         // direct packing: value = stored byte + zero_point
   std::vector<int32_t> inexact;   // entries of each vector that were rounded (when asked for)
 
-  int64_t panels() const { return (vectors + width - 1) / width; }
+  int64_t panels() const { return (span + width - 1) / width; }
+  int factors() const { return halved ? kFactors : 1; }
   size_t plane_bytes() const { return static_cast<size_t>(k4) * width * 4; }
   const uint8_t* plane(int64_t panel, int l) const {
-    return bytes.get() + (static_cast<size_t>(panel) * planes + l) * plane_bytes();
+    return bytes.get() + (static_cast<size_t>(panel) * planes * factors() + l) * plane_bytes();
   }
 };
 

@@ -43,6 +43,19 @@ class Finisher {
   std::vector<Index> uncertain;
 
   // The row i of a tile: columns [j0, j0 + columns) of n with padding.
+  void row(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
+    switch (target.kind) {
+      case Out::f64: return floats<double>(acc, n, i, j0, columns);
+      case Out::f32: return floats<float>(acc, n, i, j0, columns);
+      case Out::f16: return floats<Float16>(acc, n, i, j0, columns);
+      case Out::bf16: return floats<Bfloat16>(acc, n, i, j0, columns);
+      case Out::pair: return pairs(acc, n, i, j0, columns);
+      case Out::mod: return modular(acc, n, i, j0, columns);
+      default: return integers(acc, n, i, j0, columns);
+    }
+  }
+
+ private:
   template <class Float>
   void floats(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
     if (r.crt.limbs <= 4 && vector_floats<Float>(acc, n, i, j0, columns)) return;
@@ -203,7 +216,6 @@ class Finisher {
     }
   }
 
- private:
   static constexpr int kWords = (kLimbBits * kMaxLimbs + 63) / 64 + 1;
   std::vector<double> scale_, bound_, value_;
   std::vector<uint8_t> hard_;
@@ -267,6 +279,51 @@ int64_t add_corrections(const int32_t* sum, const int64_t* column, int64_t za, i
 
 }  // namespace
 
+namespace {
+
+// Residues of the four quadrants of a tile, y[quadrant][modulus][cells], from the seven products of each modulus:
+// C11 = P1 + P2, C12 = U2 + P5 + P3, C21 = U3 - P4, C22 = U3 + P5 with U2 = P1 + P6, U3 = U2 + P7.
+void quadrant_residues(const Operand& left, const Operand& right, const Region& t, const std::vector<Modulus>& modulus,
+                       std::vector<int32_t>& sums, int8_t* y) {
+  const int64_t cells = t.padded_rows * t.padded_columns;
+  sums.resize(static_cast<size_t>(3 * cells));
+  int32_t *u = sums.data(), *p5 = u + cells, *c = p5 + cells;
+  constexpr int64_t kFold4 = kFoldDepth / 4 / 4;  // sums of four products
+  for (int l = 0; l < left.planes; ++l) {
+    int8_t* const to = y + l * cells;
+    const int64_t quadrant = left.planes * cells;
+    for (int64_t k0 = 0; k0 < left.k4; k0 += kFold4) {
+      const int64_t k1 = std::min(left.k4, k0 + kFold4);
+      const auto product = [&](int factor, int32_t* into, bool accumulate) {
+        multiply_plane(left, right, kFactors * l + factor, t.i0, t.padded_rows, t.j0, t.padded_columns, k0, k1, into,
+                       t.padded_columns, accumulate);
+      };
+      const auto finish = [&](int64_t q, int32_t* sum) {
+        int8_t* const out = to + q * quadrant;
+        if (k0 > 0)  // the residue carries the sum so far into the next part
+          for (int64_t e = 0; e < cells; ++e) sum[e] += out[e];
+        left.isa->reduce(sum, cells, modulus[static_cast<size_t>(l)], out);
+      };
+      product(0, u, false);
+      std::copy(u, u + cells, c);
+      product(1, c, true);
+      finish(0, c);
+      product(5, u, true);
+      product(4, p5, false);
+      for (int64_t e = 0; e < cells; ++e) c[e] = u[e] + p5[e];
+      product(2, c, true);
+      finish(1, c);
+      product(6, u, true);
+      for (int64_t e = 0; e < cells; ++e) c[e] = u[e] + p5[e];
+      finish(3, c);
+      product(3, u, true);
+      finish(2, u);
+    }
+  }
+}
+
+}  // namespace
+
 Outcome multiply_residues(const Operand& left, const Operand& right, const Recombination& r, const Target& target,
                           int threads, const Poll& poll) {
   Outcome outcome;
@@ -277,22 +334,23 @@ Outcome multiply_residues(const Operand& left, const Operand& right, const Recom
     thread_local std::vector<int8_t> residues;
     thread_local std::vector<double> acc;
     const int64_t cells = t.padded_rows * t.padded_columns;
-    sums.resize(static_cast<size_t>(cells));
-    residues.resize(static_cast<size_t>(cells * left.planes));
+    residues.resize(static_cast<size_t>(cells * left.planes * (left.halved ? 4 : 1)));
     acc.resize(static_cast<size_t>(r.crt.limbs * t.padded_columns));
-    for (int l = 0; l < left.planes; ++l)
-      plane_residues(left, right, l, t, r.modulus[static_cast<size_t>(l)], sums.data(), residues.data() + l * cells);
+    if (left.halved) {
+      quadrant_residues(left, right, t, r.modulus, sums, residues.data());
+    } else {
+      sums.resize(static_cast<size_t>(cells));
+      for (int l = 0; l < left.planes; ++l)
+        plane_residues(left, right, l, t, r.modulus[static_cast<size_t>(l)], sums.data(), residues.data() + l * cells);
+    }
     Finisher finish(r, target, left, right);
-    for (int64_t i = 0; i < t.rows; ++i) {
-      isa.crt(residues.data() + i * t.padded_columns, cells, t.padded_columns, r.crt, acc.data());
-      switch (target.kind) {
-        case Out::f64: finish.floats<double>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        case Out::f32: finish.floats<float>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        case Out::f16: finish.floats<Float16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        case Out::bf16: finish.floats<Bfloat16>(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        case Out::pair: finish.pairs(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        case Out::mod: finish.modular(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns); break;
-        default: finish.integers(acc.data(), t.padded_columns, t.i0 + i, t.j0, t.columns);
+    for (int64_t quadrant = 0; quadrant < (left.halved ? 4 : 1); ++quadrant) {
+      const int64_t i0 = t.i0 + quadrant / 2 * left.span, j0 = t.j0 + quadrant % 2 * right.span;
+      const int64_t rows = std::min(t.rows, left.vectors - i0), columns = std::min(t.columns, right.vectors - j0);
+      const int8_t* y = residues.data() + quadrant * left.planes * cells;
+      for (int64_t i = 0; columns > 0 && i < rows; ++i) {
+        isa.crt(y + i * t.padded_columns, cells, t.padded_columns, r.crt, acc.data());
+        finish.row(acc.data(), t.padded_columns, i0 + i, j0, columns);
       }
     }
     const std::lock_guard guard(lock);

@@ -19,14 +19,15 @@ struct Tiles {
 
 inline Tiles make_tiles(const Operand& left, const Operand& right, int threads) {
   const int64_t mr = left.width, nr = right.width;
-  Tiles t{kTileRows / mr * mr, kTileColumns / nr * nr, 0, 0};
+  // Halved operands: four tiles of the result at once.
+  Tiles t{kTileRows / mr * mr, (left.halved ? kTileColumns / 2 : kTileColumns) / nr * nr, 0, 0};
   const auto count = [&] {
-    return ((left.vectors + t.rows - 1) / t.rows) * ((right.vectors + t.columns - 1) / t.columns);
+    return ((left.span + t.rows - 1) / t.rows) * ((right.span + t.columns - 1) / t.columns);
   };
   // Small products: smaller tiles, so that every thread has some.
   while (count() < 4 * threads && t.rows > mr) t.rows = std::max(mr, t.rows / 2 / mr * mr);
   while (count() < 4 * threads && t.columns > nr) t.columns = std::max(nr, t.columns / 2 / nr * nr);
-  t.across = (right.vectors + t.columns - 1) / t.columns;
+  t.across = (right.span + t.columns - 1) / t.columns;
   t.count = count();
   return t;
 }
@@ -77,8 +78,8 @@ void for_tiles(const Operand& left, const Operand& right, int threads, const Pol
     Region r;
     r.i0 = index / t.across * t.rows;
     r.j0 = index % t.across * t.columns;
-    r.rows = std::min(t.rows, left.vectors - r.i0);
-    r.columns = std::min(t.columns, right.vectors - r.j0);
+    r.rows = std::min(t.rows, left.span - r.i0);
+    r.columns = std::min(t.columns, right.span - r.j0);
     r.padded_rows = padded(r.rows, left.width);
     r.padded_columns = padded(r.columns, right.width);
     body(r);

@@ -228,6 +228,11 @@ class Engine(ABC):
         With a modulus, results in [0, modulus) to int64.
         """
 
+    @property
+    def halving_size(self) -> float:
+        """Least of m, k, n from which a level of Strassen's algorithm over residues pays; infinite for none."""
+        return math.inf
+
     def anchored_cost(self) -> float:
         """INT8 products that one product by anchored sums takes as long as; infinite where there is none."""
         return math.inf

@@ -37,6 +37,8 @@ _WRAPPED_COST = {
     "avx512vnni": {4: 4.0, 8: 9.0},
 }
 
+# Least of m, k, n from which one level of Strassen and Winograd's algorithm over residues pays.
+_HALVING_SIZE = {"scalar": 512, "avx2": 1024, "avxvnni": 4096, "avx512vnni": 4096}
 # The same of a product by anchored sums (17.5 bare INT8 products with AVX512-VNNI, 9.2 with AVX2, measured as above;
 # AVX-VNNI by instruction counts, not run). No kernel without FMA.
 _ANCHORED_COST = {"scalar": math.inf, "avx2": 7.0, "avxvnni": 24.0, "avx512vnni": 16.0}
@@ -60,7 +62,7 @@ def instruction_sets() -> dict[str, bool]:
 
 @lru_cache(maxsize=256)
 def _moduli(system: ResidueSystem, digits: int, left: bool) -> Any:
-    return load().Moduli(np.array(system.moduli, dtype=np.int32), system.coefficients(digits, left))
+    return load().Moduli(np.array(system.moduli, dtype=np.int32), system.coefficients(digits, left), system.halved)
 
 
 @lru_cache(maxsize=256)
@@ -213,6 +215,10 @@ class NativeEngine(Engine):
 
     def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
         return int(self._core.multiply_direct(left, right, modulus or 0, out, self._threads, progress.current()))
+
+    @property
+    def halving_size(self) -> float:
+        return _HALVING_SIZE[self._isa]
 
     def anchored_cost(self) -> float:
         return _ANCHORED_COST[self._isa]

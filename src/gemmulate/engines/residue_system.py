@@ -39,6 +39,12 @@ class ResidueSystem:
     """Pairwise coprime moduli m_l ≤ 256; integers |x| < P/2 are determined by their residues (Chinese remainders)."""
 
     moduli: tuple[int, ...]
+    halved: bool = False  # engines that can multiply by one level of Strassen's algorithm, Winograd's form
+
+    @property
+    def bytes_per_entry(self) -> int:
+        """Packed residues of an entry, in bytes: seven factors of a quarter each for every modulus of a halved one."""
+        return -(-7 * len(self.moduli) // 4) if self.halved else len(self.moduli)
 
     @cached_property
     def product(self) -> int:

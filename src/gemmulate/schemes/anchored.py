@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Operand, Scan, dtype_name
 from gemmulate.engines.residue_system import moduli_needed
-from gemmulate.schemes.blocks import for_blocks
+from gemmulate.schemes.blocks import for_blocks, is_symmetric, mirror
 
 MAX_SPAN = 400  # bits that the entries of one vector may span (native/anchored.hpp)
 # An element by the long accumulator takes about 4.5 ns for each term, an anchored sum 0.06 ns: repairing one element
@@ -62,6 +62,7 @@ def multiply_anchored(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b:
         limit -= len(outcome.uncertain)
         uncertain.append(outcome.uncertain + np.array([rows.start, columns.start], dtype=np.int64))
 
+    symmetric = is_symmetric(a, bt, 8 * k)
     try:
         for_blocks(
             m,
@@ -70,10 +71,13 @@ def multiply_anchored(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b:
             lambda rows: engine.pack_anchored(True, a[rows], scan_a.top[rows], scan_a.lsb[rows]),
             lambda columns: engine.pack_anchored(False, bt[columns], scan_b.top[columns], scan_b.lsb[columns]),
             multiply,
+            symmetric=symmetric,
         )
     except _TooManyOpen:
         return False
+    engine.exact_dots(a, bt, np.concatenate(uncertain), out)
+    if symmetric:
+        mirror(out)
     if zeros:
         engine.fix_negative_zeros(a, bt, out)
-    engine.exact_dots(a, bt, np.concatenate(uncertain), out)
     return True

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import ResidueSystem, residue_system
-from gemmulate.schemes.blocks import for_blocks, panels
+from gemmulate.schemes.blocks import for_blocks, halved, panels
 from gemmulate.schemes.floats import Side, componentwise_bits, inner_scaling, operand_shifts, window
 from gemmulate.schemes.special import fill_special
 
@@ -134,6 +134,7 @@ def multiply_pairs(engine: Engine, choice: PairChoice, high: Array, low: Array) 
             at = np.stack(np.meshgrid(np.arange(rows.start, rows.stop), np.arange(n), indexing="ij"), -1)
             _repair(engine, left, right, at.reshape(-1, 2), high, low)
     else:
+        system = halved(engine, system, m, k, n)
         shift_a = operand_shifts(left.side.scan, choice.bits_left)
         shift_b = operand_shifts(right.side.scan, choice.bits_right)
 
@@ -148,7 +149,7 @@ def multiply_pairs(engine: Engine, choice: PairChoice, high: Array, low: Array) 
         for_blocks(
             m,
             n,
-            k * len(system.moduli),
+            k * system.bytes_per_entry,
             lambda rows: pack(left, True, rows, shift_a, choice.bits_left),
             lambda columns: pack(right, False, columns, shift_b, choice.bits_right),
             multiply,

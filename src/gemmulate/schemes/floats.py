@@ -30,7 +30,7 @@ from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, modu
 from gemmulate.engines.rounding import FLOAT_FORMATS
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.anchored import ANCHORED_RESULTS, multiply_anchored, prefers_anchored, span
-from gemmulate.schemes.blocks import for_blocks, panels
+from gemmulate.schemes.blocks import for_blocks, halved, is_symmetric, mirror, panels
 from gemmulate.schemes.special import fill_special
 
 # What one element by the long accumulator costs, in residue products of the whole matrix per element:
@@ -333,6 +333,8 @@ def _multiply_residues(
     shift_b = operand_shifts(choice.right.scan, choice.bits_right)
     right_inner = None if choice.inner is None else (-choice.inner).astype(np.int32)
     check = choice.grade == "exact" and choice.rounds_operands
+    system = halved(engine, system, m, k, n)
+    symmetric = choice.inner is None and is_symmetric(a, bt, k * system.bytes_per_entry)
     uncertain: list[npt.NDArray[np.int64]] = []
     zeros = 0
 
@@ -353,18 +355,21 @@ def _multiply_residues(
     for_blocks(
         m,
         n,
-        k * len(system.moduli),
+        k * system.bytes_per_entry,
         lambda rows: engine.pack_floats(True, a[rows], shift_a[rows], choice.inner, system, choice.bits_left, check),
         lambda columns: engine.pack_floats(
             False, bt[columns], shift_b[columns], right_inner, system, choice.bits_right, check
         ),
         multiply,
+        symmetric=symmetric,
     )
-    if zeros:
-        engine.fix_negative_zeros(a, bt, out)
     repair = np.concatenate([choice.repair, *uncertain])
     if repair.size:
         engine.exact_dots(a, bt, repair, out)
+    if symmetric:
+        mirror(out)
+    if zeros:
+        engine.fix_negative_zeros(a, bt, out)
 
 
 def operand_shifts(scan: Scan, bits: int) -> Int32:

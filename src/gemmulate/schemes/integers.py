@@ -13,7 +13,7 @@ import numpy as np
 from gemmulate.engines.base import Array, Engine, Operand
 from gemmulate.engines.python_ints import words_to_ints
 from gemmulate.engines.residue_system import ResidueSystem, residue_system
-from gemmulate.schemes.blocks import for_blocks
+from gemmulate.schemes.blocks import for_blocks, halved, is_symmetric, mirror
 from gemmulate.schemes.wrapped import multiply_wrapped
 
 
@@ -92,17 +92,17 @@ def multiply_integers(
 
     def residues(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
         nonlocal bits
-        assert choice.system is not None
         if modulus is not None:
-            engine.multiply_modular(left, right, choice.system, modulus, out[rows, columns])
+            engine.multiply_modular(left, right, system, modulus, out[rows, columns])
             return
-        bits = max(bits, engine.multiply_integers(left, right, choice.system, out[rows, columns]))
+        bits = max(bits, engine.multiply_integers(left, right, system, out[rows, columns]))
 
     if choice.wide and modulus is None and out.dtype.itemsize == 8:
         return multiply_wrapped(engine, a, bt, out)
-    (m, k), n, system = a.shape, bt.shape[0], choice.system
+    (m, k), n = a.shape, bt.shape[0]
     if choice.zero_points is not None:
         za, zb = choice.zero_points
+        symmetric = is_symmetric(a, bt, k)
         for_blocks(
             m,
             n,
@@ -110,25 +110,31 @@ def multiply_integers(
             lambda rows: engine.pack_direct(True, a[rows], za),
             lambda columns: engine.pack_direct(False, bt[columns], zb),
             direct,
+            symmetric=symmetric,
         )
     else:
-        assert system is not None
+        assert choice.system is not None
+        system = halved(engine, choice.system, m, k, n)
+        symmetric = is_symmetric(a, bt, k * system.bytes_per_entry)
         for_blocks(
             m,
             n,
-            k * len(system.moduli),
+            k * system.bytes_per_entry,
             lambda rows: engine.pack_integers(True, a[rows], system, choice.bits_left),
             lambda columns: engine.pack_integers(False, bt[columns], system, choice.bits_right),
             residues,
+            symmetric=symmetric,
         )
+    if symmetric:
+        mirror(out)
     return bits
 
 
 def multiply_to_objects(engine: Engine, a: Array, bt: Array, choice: IntegerChoice) -> Array:
     """The product of integers (or of 32-bit words, shape (vectors, depth, words)) as an object array."""
     assert choice.system is not None
-    system, n = choice.system, bt.shape[0]
-    m, k = a.shape[:2]
+    m, k, n = *a.shape[:2], bt.shape[0]
+    system = halved(engine, choice.system, m, k, n)
     out = np.empty((m, n), dtype=object)
     words = choice.bound.bit_length() // 64 + 1
 
@@ -143,7 +149,7 @@ def multiply_to_objects(engine: Engine, a: Array, bt: Array, choice: IntegerChoi
     for_blocks(
         m,
         n,
-        k * len(system.moduli),
+        k * system.bytes_per_entry,
         lambda rows: pack(True, a[rows], choice.bits_left),
         lambda columns: pack(False, bt[columns], choice.bits_right),
         multiply,

@@ -7,7 +7,7 @@ Exact modulo 2^(8 itemsize), whatever the entries: no widths, no residues. Where
 from __future__ import annotations
 
 from gemmulate.engines.base import Array, Engine, Operand
-from gemmulate.schemes.blocks import for_blocks
+from gemmulate.schemes.blocks import for_blocks, is_symmetric, mirror
 
 
 def multiply_wrapped(engine: Engine, a: Array, bt: Array, out: Array) -> int:
@@ -21,6 +21,7 @@ def multiply_wrapped(engine: Engine, a: Array, bt: Array, out: Array) -> int:
         nonlocal bits
         bits = max(bits, engine.multiply_wrapped(left, right, out[rows, columns]))
 
+    symmetric = is_symmetric(a, bt, a.shape[1] * itemsize)
     for_blocks(
         a.shape[0],
         bt.shape[0],
@@ -28,5 +29,8 @@ def multiply_wrapped(engine: Engine, a: Array, bt: Array, out: Array) -> int:
         lambda rows: engine.pack_wrapped(True, a[rows], itemsize),
         lambda columns: engine.pack_wrapped(False, bt[columns], itemsize),
         multiply,
+        symmetric=symmetric,
     )
+    if symmetric:
+        mirror(out)
     return bits
