@@ -147,6 +147,10 @@ def test_an_impossible_window_says_what_is_possible() -> None:
         ({"device": "h100", "formats": "fp4_e2m1"}, "no rate for fp4_e2m1"),
         ({"freedom": -1}, "freedom = -1"),
         ({"freedom": float("nan")}, "freedom = nan"),
+        ({"freedom": "1"}, "freedom = '1'"),
+        ({"device": ""}, "unknown device"),
+        ({"window": 1 << 900}, "the request needs a window of 900.00 bits"),
+        ({"device": "h100", "formats": "fp8_e4m3", "k": 655, "bits": 11}, "too few for any bits"),
     ],
 )
 def test_bad_requests_name_the_argument(arguments: dict[str, object], message: str) -> None:
