@@ -1,5 +1,6 @@
 """Design: the cheapest verified set of residue encodings for a width, a depth and a device."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -160,7 +161,7 @@ def design(
     window: int | None = None,
     a: Array | None = None,
     b: Array | None = None,
-    catalogue: Catalogue | None = None,
+    catalogue: Catalogue | str | os.PathLike[str] | None = None,
 ) -> Design:
     """The cheapest set of moduli for exact sums of k products of `bits`-bit integers, over one or several formats.
 
@@ -194,7 +195,7 @@ def design(
         window = a_priori(bits, k) if a is None or b is None else of_matrices(a, b, bits)
     elif isinstance(window, bool) or not isinstance(window, int) or window < 1 or a is not None:
         raise ValueError(f"window = {window!r}: a positive integer, and not together with matrices")
-    source = catalogue or Catalogue()
+    source = catalogue if isinstance(catalogue, Catalogue) else Catalogue(catalogue)
     required = min(k, _DEEPEST_REQUIRED)
     candidates = [
         e for name in names for e in source.residues(name) if e.max_depth(table.accumulator(name)) >= required
