@@ -5,6 +5,7 @@ answer is known by brute force.
 """
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from gemmulate import encodings, formats
+from gemmulate.encodings.bounds import check_bound, lower_bound
 from gemmulate.encodings.bounds import five_products as five
-from gemmulate.encodings.bounds import lower_bound
 from gemmulate.encodings.bounds import three_products as three
 from gemmulate.encodings.bounds.lower import planes_needed
 from gemmulate.encodings.domain import Domain
@@ -161,3 +162,16 @@ def test_the_partner_test_finds_a_real_encoding() -> None:
     assert five.matching_pairs([found]) > 0
     other = five.Complete(found.subspace, ((-4, 20, 6, 1),))
     assert five.matching_pairs([other]) == 0
+
+
+def test_a_forged_optimum_is_refuted() -> None:
+    three_of_four = encodings.get("mod97c95.fp4_e2m1")
+    assert check_bound(three_of_four) == ""
+    forged = replace(three_of_four, bound=3, bound_by="somebody")
+    assert forged.status == "optimal"
+    assert "somebody" in check_bound(forged)
+    # A wider alphabet than that of the class has a weaker bound: |v| ≤ 32 needs three products for 67 residues.
+    e = encodings.get("mod67.fp8_e4m3")
+    assert e.bound == 3
+    assert check_bound(e) == ""
+    assert "derived" in check_bound(replace(e, plane_max=448, bound=4))

@@ -146,3 +146,32 @@ def test_a_file_damaged_while_the_process_runs_is_noticed(copy: Path) -> None:
     path.write_text(path.read_text().replace('"products": 1', '"products": 2'))
     with pytest.raises(CatalogueError):
         catalogue.get("mod13.fp4_e2m1")
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "link to itself"])
+def test_an_entry_that_cannot_be_read_is_named(copy: Path, kind: str) -> None:
+    path = copy / "fp4_e2m1" / "mod13.json"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path if kind == "link to itself" else copy / "nowhere")
+    with pytest.raises(CatalogueError, match=r"mod13\.json cannot be read: .*restore"):
+        Catalogue(copy).get("mod13.fp4_e2m1")
+
+
+@pytest.mark.parametrize("name", ["fp4_e2m1/notes.json", "fp4_e2m1/mod013.json", "fp9/mod13.json"])
+def test_a_file_that_is_no_entry_is_named(copy: Path, name: str) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    shutil.copy(copy / "fp4_e2m1" / "mod13.json", copy / name)
+    with pytest.raises(CatalogueError, match=rf"{name} is no entry"):
+        list(Catalogue(copy))
+
+
+@pytest.mark.parametrize("bound", [0, -6])
+def test_a_bound_below_one_is_refused(copy: Path, bound: int) -> None:
+    from dataclasses import replace
+
+    write(replace(encodings.get("int8.int8.fp4_e2m1"), bound=bound), copy)
+    with pytest.raises(CatalogueError, match=f"bound = {bound}"):
+        Catalogue(copy).get("int8.int8.fp4_e2m1")

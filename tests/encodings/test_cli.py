@@ -1,14 +1,19 @@
 """`gemmulate encodings …`: fixed JSON fields, exit statuses, one-line errors, files written whole or not at all."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from gemmulate.encodings.catalogue import ENTRIES
+from gemmulate import encodings
+from gemmulate.encodings.catalogue import ENTRIES, write
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -76,6 +81,52 @@ def test_verify_one_key_and_a_small_catalogue(tmp_path: Path) -> None:
     assert "mod17.json is damaged" in err
 
 
+def test_verify_refutes_a_forged_bound_and_refuses_a_folder_without_entries(tmp_path: Path) -> None:
+    write(replace(encodings.get("mod97c95.fp4_e2m1"), bound=3, bound_by="somebody"), tmp_path)
+    status, out, err = run("verify", "--json", "--catalogue", str(tmp_path))
+    assert (status, json.loads(out)["failed"]) == (1, 1)
+    assert "only 1 (trivial)" in err
+    # One level too deep: nothing would be checked.
+    for command in ("verify", "list"):
+        status, out, err = run(command, "--catalogue", str(tmp_path / "fp4_e2m1"))
+        assert (status, out) == (2, "")
+        assert "holds no entries" in err
+
+
+def test_design_json_carries_its_proof() -> None:
+    """The bound evaluated here from the printed multipliers and the catalogue's files, in rational arithmetic."""
+    for arguments, products in ((["--k", "16384"], 59), (["--k", "4096", "--freedom", "1"], None)):
+        status, out, _ = run("design", "--formats", "fp4_e2m1", *arguments, "--json")
+        answer = json.loads(out)
+        proof = answer["certificate"]
+        assert status == 0
+        y, phi = (Fraction(proof["multipliers"][name]) for name in ("window", "freedom"))
+        primes = {int(p): Fraction(v) for p, v in proof["multipliers"]["primes"].items()}
+        assert min(y, phi, *primes.values()) >= 0
+        bound = y * log2_fraction(int(proof["window"]), -1) - phi * Fraction(proof["budget"]) - sum(primes.values())
+        for path in (ENTRIES / "fp4_e2m1").glob("mod*.json"):
+            record = json.loads(path.read_text())
+            m, _, covered = record["key"].split(".")[0][3:].partition("c")
+            modulus, count = int(m), int(covered or m)
+            freedom = max(log2_fraction(Fraction(modulus, count), -1), Fraction(0))
+            if record["max_depth"] < proof["depth"] or freedom > Fraction(proof["budget"]):
+                continue
+            gain = log2_fraction(Fraction(count**2, modulus), 1)
+            spent = sum(v for p, v in primes.items() if modulus % p == 0)
+            bound -= max(Fraction(0), y * gain - phi * freedom - record["products"] - spent)
+        assert math.ceil(bound) == answer["products"] == answer["cost_bound"]
+        assert answer["optimal"]
+        assert products in (None, answer["products"])
+
+
+def log2_fraction(x: Fraction | int, side: int) -> Fraction:
+    """log2 x within 10^-40, rounded down (side −1) or up (1)."""
+    with localcontext() as context:
+        context.prec = 60
+        value = (Decimal(Fraction(x).numerator).ln() - Decimal(Fraction(x).denominator).ln()) / Decimal(2).ln()
+    return Fraction(value) + side * Fraction(1, 10**40)
+
+
 def test_list() -> None:
     _, out, _ = run("list", "--format", "fp4_e2m1", "--json")
     keys = {row["key"]: row["products"] for row in json.loads(out)}
@@ -85,12 +136,16 @@ def test_list() -> None:
     assert "mod256.int8" in out
 
 
-def test_search_one_key() -> None:
+def test_search_one_key(tmp_path: Path) -> None:
     status, out, _ = run("search", "mod97.fp4_e2m1", "--json")
     answer = json.loads(out)
     assert status == 0
     assert answer["found"]["products"] == 4
     assert [r["search"] for r in answer["rejected"]] == ["one", "square", "pair"]
+    status, out, _ = run("search", "mod17.fp4_e2m1", "-o", str(tmp_path))
+    assert status == 0
+    assert str(tmp_path / "fp4_e2m1" / "mod17.json") in out
+    assert encodings.Catalogue(tmp_path).get("mod17.fp4_e2m1") == encodings.get("mod17.fp4_e2m1")
     status, out, _ = run("search", "mod1009.fp4_e2m1")
     assert status == 1
     assert "nothing found" in out
@@ -116,6 +171,8 @@ def test_export_writes_whole_files(tmp_path: Path) -> None:
         (["design", "--bits", "53.5"], "53.5"),
         (["design", "--device", "h200", "--formats", "fp8_e4m3"], "the deepest sums"),
         (["design", "--device", "cray"], "unknown device"),
+        (["design", "--device", ""], "unknown device"),
+        (["list", "--format", ""], "unknown format"),
         (["design", "--formats", "fp9"], "unknown format"),
         (["design", "--freedom", "-1"], "freedom"),
         (["list", "--format", "fp4"], "did you mean 'fp4_e2m1'"),

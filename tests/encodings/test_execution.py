@@ -3,6 +3,7 @@
 Oracles: Python integers, Fractions, and the library's own INT8 route for bits (which its suite holds to Fractions).
 """
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,18 +12,21 @@ import pytest
 import gemmulate as gm
 from gemmulate import encodings, formats
 from gemmulate.encodings.fold import fold
+from gemmulate.engines.registry import get_engine
 from gemmulate.schemes.encoded import Digits, exact_sums, multiply_direct, multiply_folded, numpy_product, planes_of
+from gemmulate.schemes.encoded_engine import EncodedEngine
 from gemmulate.schemes.multiword import recombine
 from gemmulate.schemes.partial import Cover, partial_design, round_to_cover
 
-FORMATS = ["fp4_e2m1", "int4", "fp6_e3m2", "fp8_e4m3", "int8", "fp4_e2m1,fp8_e4m3"]
+FORMATS = ["fp4_e2m1", "int4", "fp6_e3m2", "fp8_e4m3", "int8", "uint8", "fp4_e2m1,fp8_e4m3", "int8,uint8"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("accuracy", ["fp64", "exact"])
 def test_floats_equal_the_int8_route_bit_for_bit(name: str, accuracy: str) -> None:
     rng = np.random.default_rng(7)
-    for shape in ((1, 1, 1), (3, 40, 5), (9, 17, 2)):
+    # The last one is beyond the size up to which every grade rounds correctly.
+    for shape in ((1, 1, 1), (3, 40, 5), (9, 17, 2), (70, 64, 61)):
         m, k, n = shape
         a = rng.standard_normal((m, k)) * np.exp(5 * rng.standard_normal((m, k)))
         b = rng.standard_normal((k, n))
@@ -207,7 +211,9 @@ def test_partial_covers_are_kept_out_of_other_grades_and_of_integers(monkeypatch
         raise AssertionError("partial covers outside accuracy='fast'")
 
     monkeypatch.setattr(encoded_engine, "multiply_partial", never)
-    a = np.random.default_rng(1).standard_normal((3, 9))
+    a = np.random.default_rng(1).standard_normal((66, 65))
+    with pytest.raises(AssertionError, match="outside"):
+        gm.matmul(a, a.T, accuracy="fast", formats="fp4_e2m1")
     for accuracy in ("fp64", "exact"):
         gm.matmul(a, a.T, accuracy=accuracy, formats="fp4_e2m1")
     gm.matmul(np.arange(6).reshape(2, 3), np.arange(6).reshape(3, 2), formats="fp4_e2m1")
@@ -217,6 +223,32 @@ def test_partial_covers_are_kept_out_of_other_grades_and_of_integers(monkeypatch
 def test_bad_formats_are_refused(name: object) -> None:
     with pytest.raises((ValueError, LookupError)):
         gm.matmul(np.eye(2), np.eye(2), formats=name)
+
+
+@pytest.mark.parametrize("name", [5, b"fp4_e2m1"])
+def test_formats_that_are_no_names_are_refused(name: object) -> None:
+    with pytest.raises(TypeError, match="name formats as in"):
+        gm.matmul(np.eye(2), np.eye(2), formats=name)
+    with pytest.raises(TypeError, match="name formats as in"):
+        encodings.design(formats=name)
+
+
+def test_a_format_named_twice_counts_once() -> None:
+    assert EncodedEngine("int8,fp4_e2m1,int8", get_engine()).formats == ("int8", "fp4_e2m1")
+
+
+@pytest.mark.parametrize("k", [33024, 33025, 33026, 66051])
+def test_unsigned_planes_at_the_depth_of_their_accumulator(k: int) -> None:
+    a, b = np.full((1, k), 255, dtype=np.uint8), np.full((k, 2), 255, dtype=np.uint8)
+    for engine in (None, "reference"):
+        assert gm.matmul(a, b, formats="uint8", engine=engine).tolist() == [[255 * 255 * k] * 2]
+
+
+def test_an_encoding_with_holes_never_runs() -> None:
+    holes = replace(encodings.get("int8.int8.fp4_e2m1"), plane_max=4)
+    assert not encodings.verify(holes)
+    with pytest.raises(ValueError, match="reaches 252 of 256 values"):
+        multiply_direct(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64), holes)
 
 
 def test_empty_products_keep_numpys_shapes() -> None:

@@ -22,7 +22,11 @@ KEYS = [
     "mod97c95.fp4_e2m1",
     "mod256.int8",
     "mod49.fp8_e4m3",
+    "mod255.uint8",
 ]
+
+# What careful projects compile with; a header is compiled with its user's flags.
+STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wold-style-cast", "-Werror"]
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -32,14 +36,14 @@ static long long wrong_pairs(void) {{
     for (long long x = {low_x}; x <= {high_x}; ++x)
         for (long long y = {low_y}; y <= {high_y}; ++y) {{
             if ({skip}) continue;
-            long long got = (long long){prefix}_product(x, y);
+            long long got = {prefix}_product(x, y);
             long long m = {macro}_MODULUS;
             if (m ? (x * y - got) % m != 0 : got != x * y) ++wrong;
         }}
     return wrong;
 }}
 int main(void) {{
-    printf("%lld %lld\n", wrong_pairs(), (long long){macro}_MAX_DEPTH);
+    printf("%lld %lld\n", wrong_pairs(), {macro}_MAX_DEPTH);
     return 0;
 }}
 """
@@ -67,7 +71,7 @@ def compile_and_run(tmp_path: Path, key: str, compiler: list[str], source: str) 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 def test_the_header_proves_the_identity_under_gxx(tmp_path: Path, key: str, standard: str) -> None:
-    out = compile_and_run(tmp_path, key, ["g++", f"-std={standard}", "-Wall", "-Wextra", "-Werror"], "check.cpp")
+    out = compile_and_run(tmp_path, key, ["g++", f"-std={standard}", *STRICT], "check.cpp")
     assert out.split() == ["0", str(encodings.get(key).max_depth())]
 
 
@@ -112,3 +116,12 @@ def test_an_unknown_kind_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="c-header"):
         export(encodings.get("mod13.fp4_e2m1"), "fortran")
     assert KINDS == ("json", "npz", "c-header")
+
+
+def test_the_header_states_its_domain() -> None:
+    def comment(key: str) -> str:
+        return export(encodings.get(key), "c-header").decode().split("*/")[0]
+
+    assert "-8 <= x <= 7, -128 <= y <= 127" in comment("int4.int8.fp4_e2m1")
+    assert "0 <= x <= 138, 0 <= y <= 138 modulo 139" in comment("mod139.fp4_e2m1")
+    assert "the 95 residues modulo 97 whose entry" in comment("mod97c95.fp4_e2m1")

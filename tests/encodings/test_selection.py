@@ -7,6 +7,7 @@ import itertools
 import random
 from fractions import Fraction
 from math import gcd, prod
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from gemmulate import encodings
 from gemmulate.encodings import WindowTooLarge, design
 from gemmulate.encodings.bounds.lower import prime_factors
 from gemmulate.encodings.bounds.selection import Duals, Item, dual_bound, log2_bounds
+from gemmulate.encodings.catalogue import write
 from gemmulate.encodings.selection import FREEDOM_SLACK, exceeds, freedom_bits, select
 
 
@@ -121,6 +123,16 @@ def test_mixed_formats() -> None:
     assert only.products <= 36
 
 
+def test_a_catalogue_of_ones_own_is_named_by_its_folder(tmp_path: Path) -> None:
+    for key in ("mod7.fp4_e2m1", "mod13.fp4_e2m1"):
+        write(encodings.get(key), tmp_path)
+    assert design(bits=2, k=1, formats="fp4_e2m1", catalogue=tmp_path).moduli == (7, 13)
+    with pytest.raises(WindowTooLarge, match=r"the moduli over fp4_e2m1 reach 6\.51: at most bits = 2"):
+        design(bits=3, k=1, formats="fp4_e2m1", catalogue=str(tmp_path))
+    with pytest.raises(LookupError, match="no residue encodings over int8"):
+        design(bits=1, k=1, formats="int8", catalogue=tmp_path)
+
+
 def test_an_impossible_window_says_what_is_possible() -> None:
     with pytest.raises(WindowTooLarge, match=r"at most bits = (\d+)") as caught:
         design(bits=500, formats="fp4_e2m1")
@@ -147,6 +159,10 @@ def test_an_impossible_window_says_what_is_possible() -> None:
         ({"device": "h100", "formats": "fp4_e2m1"}, "no rate for fp4_e2m1"),
         ({"freedom": -1}, "freedom = -1"),
         ({"freedom": float("nan")}, "freedom = nan"),
+        ({"freedom": "1"}, "freedom = '1'"),
+        ({"device": ""}, "unknown device"),
+        ({"window": 1 << 900}, "the request needs a window of 900.00 bits"),
+        ({"device": "h100", "formats": "fp8_e4m3", "k": 655, "bits": 11}, "too few for any bits"),
     ],
 )
 def test_bad_requests_name_the_argument(arguments: dict[str, object], message: str) -> None:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from gemmulate.cli.output import examples, print_json, progress, write_atomically
 
 if TYPE_CHECKING:
-    from gemmulate.encodings import Certificate
+    from gemmulate.encodings import Catalogue, Certificate
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
 Folder = Annotated[str | None, Parameter(help="A catalogue folder of your own (FORMAT/KEY.json files).")]
@@ -53,7 +53,7 @@ def list_(*, format: str | None = None, catalogue: Folder = None, json: Json = F
     from gemmulate.encodings import Catalogue
 
     source = Catalogue(catalogue)
-    entries = [source.get(key) for key in source.keys(format)]
+    entries = [source.get(key) for key in (source.keys(format) if format is not None else _keys(source))]
     rows = [
         {"key": e.key, "products": e.products, "status": e.status, "bound": e.bound, "max_depth": e.max_depth()}
         for e in entries
@@ -91,12 +91,24 @@ def show(key: str, /, *, catalogue: Folder = None, json: Json = False) -> None:
         print(describe(encoding))
 
 
+def _keys(source: "Catalogue") -> list[str]:
+    """All keys; a folder without any is not the catalogue that was meant."""
+    from gemmulate.encodings import CatalogueError
+
+    found = source.keys()
+    if not found:
+        raise CatalogueError(f"{source.root} holds no entries: give the folder above the FORMAT/KEY.json files")
+    return found
+
+
 def _verify_key(task: tuple[str | None, str]) -> "Certificate | str":
     from gemmulate.encodings import Catalogue, verify
+    from gemmulate.encodings.bounds import check_bound
     from gemmulate.errors import GemmulateError
 
     try:
-        return verify(Catalogue(task[0]).get(task[1]))
+        encoding = Catalogue(task[0]).get(task[1])
+        return check_bound(encoding) or verify(encoding)
     except (GemmulateError, ValueError) as error:
         return str(error)
 
@@ -112,13 +124,16 @@ def verify(
     processes: Annotated[int | None, Parameter(help="Worker processes (default: all cores).")] = None,
     json: Json = False,
 ) -> int:
-    """Check the catalogue (or one key) exhaustively: every pair of every domain. Exit status 1 if anything fails."""
+    """Check the catalogue (or one key) exhaustively: every pair of every domain, and every lower bound derived again.
+
+    Exit status 1 if anything fails.
+    """
     from concurrent.futures import ProcessPoolExecutor
 
     from gemmulate.encodings import Catalogue
 
     source = Catalogue(catalogue)
-    tasks = [(catalogue, k) for k in ([source.get(key).key] if key else source.keys())]
+    tasks = [(catalogue, k) for k in ([source.get(key).key] if key is not None else _keys(source))]
     if len(tasks) == 1:
         results = [_verify_key(tasks[0])]
     else:
@@ -156,7 +171,7 @@ def search(
     /,
     *,
     formats: Annotated[str, Parameter(help="Formats to regenerate, e.g. fp4_e2m1,int8; default all.")] = "",
-    output: Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder for the entries found.")] = None,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder for what is found.")] = None,
     processes: Annotated[int | None, Parameter(help="Worker processes (default: all cores).")] = None,
     json: Json = False,
 ) -> int:
@@ -171,6 +186,11 @@ def search(
 
     if key is not None:
         found, rejected = search_key(key)
+        written = None
+        if found and output is not None:
+            from gemmulate.encodings.catalogue import write
+
+            written = write(found, Path(output))
         reasons = [{"search": r.search, "reason": r.reason} for r in rejected]
         if json:
             print_json({"found": found.to_dict() if found else None, "rejected": reasons})
@@ -180,6 +200,8 @@ def search(
             for r in rejected:
                 print(f"rejected {r.search}: {r.reason}")
             print(describe(found) if found else f"nothing found for {key} in these classes")
+            if written:
+                print(f"\nwritten to {written}")
         return 0 if found else 1
     if output is None:
         raise CommandError("give a KEY to search, or a folder with -o FOLDER to regenerate whole formats")

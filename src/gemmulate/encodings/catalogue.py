@@ -17,6 +17,7 @@ from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.verify import check_identity
 from gemmulate.errors import GemmulateError
 
+_RESTORE = "restore the file from the distribution or regenerate it with `gemmulate encodings search`"
 ENTRIES = Path(__file__).with_name("entries")
 
 
@@ -89,7 +90,7 @@ def write(encoding: Encoding, root: Path = ENTRIES) -> Path:
 
 def read(path: Path) -> Encoding:
     """Read one entry and check checksum, key, derived fields and identity; CatalogueError when anything differs."""
-    restore = "restore the file from the distribution or regenerate it with `gemmulate encodings search`"
+    restore = _RESTORE
     try:
         raw = path.read_bytes()
         record = msgspec.json.decode(raw, type=_Record)
@@ -106,6 +107,8 @@ def read(path: Path) -> Encoding:
             actual = encoding.max_depth() if name == "max_depth" else getattr(encoding, name)
             if stored != actual:
                 raise CatalogueError(f"{path} is damaged: {name} is {stored}, derived {actual}; {restore}")
+    except OSError as error:
+        raise CatalogueError(f"{path} cannot be read: {error.strerror or error}; {restore}") from None
     except (msgspec.DecodeError, ValueError) as error:
         if isinstance(error, CatalogueError):
             raise
@@ -131,7 +134,7 @@ class Catalogue:
         """All keys, in a natural order; of one format when named."""
         names = (
             [formats.get(format_name).name]
-            if format_name
+            if format_name is not None
             else sorted(p.name for p in self.root.iterdir() if p.is_dir())
         )
         found = [f"{path.stem}.{name}" for name in names for path in (self.root / name).glob("*.json")]
@@ -139,11 +142,20 @@ class Catalogue:
 
     def get(self, key: str) -> Encoding:
         """The encoding of a key; a pair stored the other way round is transposed. UnknownEncoding if there is none."""
-        left, right, format_name = split_key(key)
+        try:
+            left, right, format_name = split_key(key)
+        except ValueError as error:
+            if key in self.keys():
+                name = _path(self.root, key)
+                raise CatalogueError(f"{name} is no entry of a catalogue: {error}; move it elsewhere") from None
+            raise
         for candidate, turned in ((key, False), (join_key(right, left, format_name), True)):
             path = _path(self.root, candidate)
-            if path.is_file():
-                stat = path.stat()
+            if os.path.lexists(path):
+                try:
+                    stat = path.stat()
+                except OSError as error:  # a link to nowhere or to itself
+                    raise CatalogueError(f"{path} cannot be read: {error.strerror or error}; {_RESTORE}") from None
                 return _transposed(_read(path, stat.st_mtime_ns, stat.st_size), turned)
         present = self.keys(format_name)
         if not present:

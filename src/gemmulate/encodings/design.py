@@ -1,10 +1,14 @@
 """Design: the cheapest verified set of residue encodings for a width, a depth and a device."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log2, prod
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from gemmulate import formats
 from gemmulate.encodings import rates as rate_tables
@@ -37,6 +41,7 @@ class Design:
     proof: str
     rates: Rates
     selection: Selection
+    formats: tuple[str, ...]
 
     @property
     def moduli(self) -> tuple[int, ...]:
@@ -86,6 +91,28 @@ class Design:
         per_operation = sum(Fraction(n) / self.rates.of(name) for name, n in self.products_by_format.items())
         return float(1 / per_operation)
 
+    def _certificate(self) -> dict[str, Any]:
+        """What `bounds.selection` proves `cost_bound` with, unless `proof` names the solver: exact numbers as text.
+
+        With multipliers y (window), φ (freedom) and π_p (primes) it is the formula of `bounds.selection` over every
+        modulus m of the catalogue in these formats whose depth is at least `depth` and whose freedom is at most the
+        budget. m costs its products times `price` of its format. The right-hand side rounds up to the next multiple
+        of the costs' greatest common divisor.
+        """
+        duals = self.selection.duals
+        unit = self.rates.of(self.cost_unit)
+        return {
+            "window": str(self.window),
+            "depth": min(self.k, _DEEPEST_REQUIRED),
+            "budget": str(self.selection.budget),
+            "price": {name: str(unit / self.rates.of(name)) for name in self.formats},
+            "multipliers": {
+                "window": str(duals.window),
+                "freedom": str(duals.freedom),
+                "primes": {str(p): str(v) for p, v in duals.primes.items() if v},
+            },
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """What `encodings design --json` prints. `bits` is log2 of the product of the moduli."""
         return {
@@ -98,6 +125,7 @@ class Design:
             "cost_unit": self.cost_unit,
             "cost_bound": round(float(self.bound), 6),
             "proof": self.proof,
+            "certificate": self._certificate(),
             "operand_bits": self.bits,
             "k": self.k,
             "freedom_bits": round(self.freedom_bits, 6),
@@ -133,7 +161,7 @@ def design(
     window: int | None = None,
     a: Array | None = None,
     b: Array | None = None,
-    catalogue: Catalogue | None = None,
+    catalogue: Catalogue | str | os.PathLike[str] | None = None,
 ) -> Design:
     """The cheapest set of moduli for exact sums of k products of `bits`-bit integers, over one or several formats.
 
@@ -150,24 +178,31 @@ def design(
     (59, True)
     """
     bits, k = check_bits(bits), check_k(k)
-    if isinstance(freedom, bool) or not 0 <= freedom <= 64:
+    if isinstance(freedom, bool) or not isinstance(freedom, Real) or not 0 <= freedom <= 64:
         raise ValueError(f"freedom = {freedom!r}: bits of freedom per operand, in 0 … 64")
-    table = device if isinstance(device, Rates) else rate_tables.of_device(device) if device else rate_tables.by_width()
+    if device is None:
+        table = rate_tables.by_width()
+    else:
+        table = device if isinstance(device, Rates) else rate_tables.of_device(device)
     names = _format_names(formats, table)
     if (a is None) != (b is None):
         raise ValueError("a window from data needs both a and b")
     if a is not None and b is not None:
+        a, b = np.asarray(a), np.asarray(b)
         k = max(1, a.shape[1]) if a.ndim == 2 else k
+    fixed = window is not None
     if window is None:
         window = a_priori(bits, k) if a is None or b is None else of_matrices(a, b, bits)
     elif isinstance(window, bool) or not isinstance(window, int) or window < 1 or a is not None:
         raise ValueError(f"window = {window!r}: a positive integer, and not together with matrices")
-    source = catalogue or Catalogue()
+    source = catalogue if isinstance(catalogue, Catalogue) else Catalogue(catalogue)
     required = min(k, _DEEPEST_REQUIRED)
     candidates = [
         e for name in names for e in source.residues(name) if e.max_depth(table.accumulator(name)) >= required
     ]
     if not candidates:
+        if not any(source.residues(name) for name in names):
+            raise UnknownEncoding(f"the catalogue has no residue encodings over {', '.join(names)}; choose others")
         limits = ", ".join(f"{name} in {table.accumulator(name)}" for name in names)
         deepest = max((e.max_depth(table.accumulator(n)) for n in names for e in source.residues(n)), default=0)
         raise UnknownEncoding(
@@ -188,21 +223,26 @@ def design(
         chosen = select(items, window, freedom)
     except WindowTooLarge as error:
         possible = int((error.reach_bits - 1 - log2(k)) // 2)
-        raise WindowTooLarge(
-            f"bits = {bits} at k = {k} needs a window of {log2(window):.2f} bits; the moduli over {', '.join(names)} "
-            f"reach {error.reach_bits:.2f}: at most bits = {possible} at this k, or add formats",
-            reach_bits=error.reach_bits,
-        ) from None
+        reach = f"a window of {log2(window):.2f} bits; the moduli over {', '.join(names)} reach {error.reach_bits:.2f}"
+        if fixed:
+            advice = f"the request needs {reach}: add formats"
+        elif possible < 1:
+            advice = f"bits = {bits} at k = {k} needs {reach}, too few for any bits at this k: add formats"
+        else:
+            advice = f"bits = {bits} at k = {k} needs {reach}: at most bits = {possible} at this k, or add formats"
+        raise WindowTooLarge(advice, reach_bits=error.reach_bits) from None
     if not exceeds([items[n] for n in chosen.chosen], window):
         raise AssertionError("the selected moduli do not exceed the window")
     picked = tuple(candidates[n] for n in chosen.chosen)
-    return Design(bits, k, window, picked, chosen.cost, unit, chosen.bound, chosen.proof, table, chosen)
+    return Design(bits, k, window, picked, chosen.cost, unit, chosen.bound, chosen.proof, table, chosen, tuple(names))
 
 
 def _format_names(wanted: str | Sequence[str] | None, table: Rates) -> list[str]:
     if wanted is None:
         usual = ("fp4_e2m1", "fp8_e4m3", "int8")
         return [n for n in usual if n in table.ops_per_s] if table.device else ["fp4_e2m1"]
+    if isinstance(wanted, bytes) or not isinstance(wanted, Iterable):
+        raise TypeError(f'formats = {wanted!r}: name formats as in "fp4_e2m1,fp8_e4m3" or ["fp4_e2m1", "fp8_e4m3"]')
     listed = wanted.split(",") if isinstance(wanted, str) else list(wanted)
     names = [formats.get(name.strip() if isinstance(name, str) else name).name for name in listed]
     if not names:

@@ -72,21 +72,22 @@ def to_c_header(encoding: Encoding) -> str:
         values = t[f"values_{side}"]
         first = int(values[0])
         if int(values[-1]) - first + 1 == len(values):
-            index[side] = f"(int)({side} - ({first}))"
+            index[side] = f"{side} - ({first})"
         else:
             table = np.full(e.modulus or 0, -1, dtype=np.int64)
             table[values] = np.arange(len(values))
             lookups.append(
                 f"GEMMULATE_TABLE int16_t {prefix}_index_{side}[{len(table)}] = {{{', '.join(map(str, table))}}};"
             )
-            index[side] = f"(int){prefix}_index_{side}[{side}]"
+            index[side] = f"{prefix}_index_{side}[{side}]"
     depths = "\n".join(f"#define {macro}_MAX_DEPTH_{n.upper()} {d}LL" for n, d in e.depth_limits.items())
     coefficients = ", ".join(f"{c}LL" for c in e.coefficients)
-    domain = (
-        f"residues modulo {e.modulus}"
-        if e.modulus
-        else (f"{e.left.low} <= x <= {e.left.high}, {e.right.low} <= y <= {e.right.high}")
-    )
+    if lookups:
+        domain = f"the {e.left.size} residues modulo {e.modulus} whose entry in an index table, their column, is not -1"
+    else:
+        ends = ((int(t[f"values_{s}"][0]), int(t[f"values_{s}"][-1])) for s in ("left", "right"))
+        domain = ", ".join(f"{low} <= {x} <= {high}" for x, (low, high) in zip("xy", ends, strict=True))
+        domain += f" modulo {e.modulus}" if e.modulus else ""
     reduce = (
         f"sum %= {e.modulus}; return sum < 0 ? sum + {e.modulus} : sum;" if e.modulus else f"return sum / {e.divisor};"
     )

@@ -38,6 +38,7 @@ class Selection:
     bound: Fraction
     proof: str
     duals: Duals
+    budget: Fraction  # of freedom, its slack included
 
     @property
     def optimal(self) -> bool:
@@ -87,7 +88,7 @@ def select(items: Sequence[Item], window: int, budget: float = 0.0) -> Selection
     if bound < cost and solver_bound >= float(cost) * (1 - 1e-9):
         bound, proof = cost, "branch and bound (HiGHS), logarithms rounded in its favour"
     chosen = tuple(sorted((pool[n] for n in picked), key=lambda n: (items[n].modulus, n)))
-    return Selection(chosen, cost, bound, proof, duals)
+    return Selection(chosen, cost, bound, proof, duals, loose)
 
 
 class _Program:

@@ -72,6 +72,8 @@ def _shapes(e: Encoding) -> str:
         _, weights, planes = e.side(side)
         if len(planes) != products or any(len(row) != len(weights) for row in planes) or not weights:
             return f"planes_{side} is not a {products}×{len(weights)} matrix"
+    if e.bound < 1:
+        return f"bound = {e.bound}: at least one product is needed"
     if e.bound > products:
         return f"the stated lower bound {e.bound} exceeds the {products} products"
     return ""

@@ -8,7 +8,7 @@ being exact, so a device with that accumulator returns the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, isfinite, log2
@@ -21,16 +21,18 @@ from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, Wi
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.fold import Fold
 from gemmulate.engines.residue_system import symmetric
+from gemmulate.formats import FORMATS
 from gemmulate.schemes.multiword import Remainders, Words
 
-Int8 = npt.NDArray[np.int8]
+# Planes of a format: int8, or uint8 where the alphabet is unsigned.
+Planes = npt.NDArray[np.int8 | np.uint8]
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
 # Sums of products: int32 where that holds them.
 Sums = npt.NDArray[np.signedinteger[Any]]
-# (left (m, k), right (k, n)), both int8 -> their exact product (m, n).
-PlaneProduct = Callable[[Int8, Int8], Sums]
+# (left (m, k), right (k, n)), both planes -> their exact product (m, n).
+PlaneProduct = Callable[[Planes, Planes], Sums]
 
 # Digits in which wide integers are reduced: float64 holds digits · 2^26 · m/2 exactly, see Digits.residues.
 _DIGIT_BITS = 26
@@ -38,22 +40,29 @@ _DIGIT_BITS = 26
 _CACHED = 1 << 14
 
 
-def numpy_product(left: Int8, right: Int8) -> Int64:
-    """The exact product of int8 planes by float64 BLAS: |sums| ≤ k·2^14 < 2^53 for every k that fits memory."""
+def numpy_product(left: Planes, right: Planes) -> Int64:
+    """The exact product of planes by float64 BLAS: |sums| ≤ k·2^16 < 2^53 for every k that fits memory."""
     return np.asarray((left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64))
 
 
+def _plane_type(encoding: Encoding) -> type[np.int8] | type[np.uint8]:
+    return np.int8 if encoding.format.signed else np.uint8
+
+
 @lru_cache(maxsize=512)
-def _table(encoding: Encoding, side: str) -> tuple[int, Int8]:
-    """First value and plane table (products, values) as int8, one column per value (uncovered residues: zero)."""
+def _table(encoding: Encoding, side: str) -> tuple[int, Planes]:
+    """First value and plane table (products, values) in bytes, one column per value (uncovered residues: zero)."""
     values, _ = encoding.limbs(side)
     planes = encoding.planes(side)
-    if planes.max(initial=0) > 127 or planes.min(initial=0) < -128:
-        raise ValueError(f"the planes of {encoding.key} exceed int8, as which planes run here; choose a signed format")
     domain = encoding.side(side)[0]
+    if len(values) != domain.size:
+        raise ValueError(f"{encoding.key} reaches {len(values)} of {domain.size} values: `encodings verify` refutes it")
+    kind = _plane_type(encoding)
+    if planes.max(initial=0) > np.iinfo(kind).max or planes.min(initial=0) < np.iinfo(kind).min:
+        raise ValueError(f"the planes of {encoding.key} exceed bytes, as which planes run here; choose another format")
     width = encoding.modulus or domain.size
     first = 0 if encoding.modulus else domain.low
-    table = np.zeros((encoding.products, width), dtype=np.int8)
+    table: Planes = np.zeros((encoding.products, width), dtype=kind)
     table[:, values - first] = planes
     return first, table
 
@@ -63,22 +72,25 @@ def planes_stored(encoding: Encoding, side: str) -> int:
     return len(set(encoding.side(side)[2]))
 
 
-def planes_of(encoding: Encoding, side: str, values: Int64, out: Int8 | None = None) -> Int8:
-    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), as int8, in `out` if given."""
+def planes_of(encoding: Encoding, side: str, values: Int64, out: Planes | None = None) -> Planes:
+    """Planes (products, *shape) of integers in the domain (residues in 0 … m − 1), in `out` if given.
+
+    int8, or uint8 where the format is unsigned.
+    """
     first, table = _table(encoding, side)
     at = values - first if first else values
     if first and at.size and int(at.min()) < 0:
         # take() would count from the table's end.
         raise IndexError(f"{int(values.min())} lies below the domain of {encoding.key}")
     if out is None:
-        out = np.empty((len(table), *values.shape), dtype=np.int8)
+        out = np.empty((len(table), *values.shape), dtype=table.dtype)
     for row, plane in zip(table, out, strict=True):
         row.take(at, out=plane, mode="clip")
     return out
 
 
 def _pieces(
-    encoding: Encoding, left: Int8, right: Int8, multiply: PlaneProduct, accumulator: str | None
+    encoding: Encoding, left: Planes, right: Planes, multiply: PlaneProduct, accumulator: str | None
 ) -> Iterator[tuple[int, Sums]]:
     """(t, product of a piece of the t-th planes): each piece as deep as the accumulator sums exactly, no deeper."""
     depth = encoding.max_depth(accumulator)
@@ -91,7 +103,7 @@ def _pieces(
 
 
 def exact_sums(
-    encoding: Encoding, left: Int8, right: Int8, multiply: PlaneProduct, accumulator: str | None = None
+    encoding: Encoding, left: Planes, right: Planes, multiply: PlaneProduct, accumulator: str | None = None
 ) -> Int64:
     """Plane products (products, m, n), each a sum of pieces that the accumulator holds exactly.
 
@@ -106,8 +118,8 @@ def exact_sums(
 def _weighted_sum(
     encoding: Encoding,
     weights: Sequence[int],
-    left: Int8,
-    right: Int8,
+    left: Planes,
+    right: Planes,
     multiply: PlaneProduct,
     accumulator: str | None,
 ) -> Sums | None:
@@ -224,10 +236,10 @@ def modulo(x: Sums, m: int) -> Sums:
 
 @dataclass(frozen=True)
 class EncodedOperand:
-    """Planes of one operand for each modulus of a design: (products, vectors, depth), int8."""
+    """Planes of one operand for each modulus of a design: (products, vectors, depth), in bytes."""
 
     design: Design
-    planes: tuple[Int8, ...]
+    planes: tuple[Planes, ...]
     left: bool
 
     @property
@@ -238,7 +250,7 @@ class EncodedOperand:
 def prepare(digits: Digits, chosen: Design, left: bool) -> EncodedOperand:
     """Residues and planes of an operand (vectors, depth): the deconstruction, reusable for many products."""
     side = "left" if left else "right"
-    planes = tuple(np.empty((e.products, *digits.shape), dtype=np.int8) for e in chosen.encodings)
+    planes = tuple(np.empty((e.products, *digits.shape), dtype=_plane_type(e)) for e in chosen.encodings)
     for rows, part in digits.parts():
         for e, out in zip(chosen.encodings, planes, strict=True):
             planes_of(e, side, part.residues(e.modulus or 0), out[:, rows])
@@ -325,11 +337,15 @@ def _has_residues(name: str) -> bool:
 
 
 def check_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
-    """Format names for which the catalogue has residue encodings; ValueError names them otherwise."""
-    names = tuple(n.strip() for n in formats.split(",")) if isinstance(formats, str) else tuple(formats)
+    """Different format names for which the catalogue has residue encodings; an error says which names there are."""
+    if isinstance(formats, bytes) or not isinstance(formats, Iterable):
+        raise TypeError(f'formats = {formats!r}: name formats as in "fp4_e2m1,fp8_e4m3" or ["fp4_e2m1", "fp8_e4m3"]')
+    listed = formats.split(",") if isinstance(formats, str) else formats
+    names = tuple(dict.fromkeys(n.strip() if isinstance(n, str) else n for n in listed))
     for name in names:
         if not _has_residues(name):
-            raise UnknownEncoding(f"formats = {name!r}: the catalogue has no residue encodings over it")
+            have = ", ".join(n for n in FORMATS if _has_residues(n))
+            raise UnknownEncoding(f"formats = {name!r}: the catalogue has no residue encodings over it; choose {have}")
     if not names:
         raise ValueError("formats is empty: name at least one, e.g. fp4_e2m1")
     return names

@@ -20,8 +20,8 @@ from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.schemes.encoded import (
     Digits,
     EncodedOperand,
-    Int8,
     Int64,
+    Planes,
     Sums,
     check_formats,
     design_for_window,
@@ -142,12 +142,14 @@ class EncodedEngine(Engine):
     def widest_bits(self) -> int:
         return min(self.inner.widest_bits, reach_bits(self.formats))
 
-    def plane_product(self, left: Int8, right: Int8) -> Sums:
-        """left (m, k) · right (k, n), int8, exact: one direct product of the inner engine."""
-        fits = left.shape[1] < 1 << 17  # times 2^14
+    def plane_product(self, left: Planes, right: Planes) -> Sums:
+        """left (m, k) · right (k, n), planes, exact: one direct product of the inner engine."""
+        unsigned = left.dtype == np.uint8
+        # Times 2^14 or 255².
+        fits = left.shape[1] < (1 << 15 if unsigned else 1 << 17)
         out = np.empty((left.shape[0], right.shape[1]), dtype=np.int32 if fits else np.int64)
-        a = self.inner.pack_direct(True, np.ascontiguousarray(left), -128)
-        b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 0)
+        a = self.inner.pack_direct(True, np.ascontiguousarray(left), 0 if unsigned else -128)
+        b = self.inner.pack_direct(False, np.ascontiguousarray(right.T), 128 if unsigned else 0)
         self.inner.multiply_direct(a, b, out)
         return out
 

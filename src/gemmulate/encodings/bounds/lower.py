@@ -24,6 +24,7 @@ import numpy as np
 
 from gemmulate.encodings.bounds.three_products import reachable
 from gemmulate.encodings.domain import Domain
+from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.search.modular import Rejected, pair
 from gemmulate.formats import Alphabet, Format
 
@@ -110,6 +111,21 @@ def lower_bound(left: Domain, right: Domain, fmt: Format, plane_max: int | None 
     if all(e == 1 for e in factors.values()) and not _splits(m, alphabet):
         return Bound(3, "squarefree: no two coprime factors that one plane completes each")
     return Bound(2, "counting: one plane is not complete")
+
+
+def check_bound(encoding: Encoding) -> str:
+    """Why the stated lower bound does not follow from these arguments, or "" if it does.
+
+    The bound must hold for all planes up to the larger of the entry's cut and its class's (32 for FP6 and FP8).
+    """
+    e = encoding
+    cut = e.plane_max_of_class
+    if cut is not None and (e.plane_max is None or e.plane_max > cut):
+        cut = e.plane_max
+    derived = lower_bound(e.left, e.right, e.format, cut)
+    if e.bound <= derived.products:
+        return ""
+    return f"the stated lower bound {e.bound} ({e.bound_by}) is not derived: only {derived.products} ({derived.by}) is"
 
 
 # Enumerating all planes costs about m³/4·|S|² steps; beyond 256 the bound 3 is kept.
