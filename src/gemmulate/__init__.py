@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gemmulate.plan.candidates import PricedPlan
     from gemmulate.plan.matmul import matmul
     from gemmulate.plan.plan import Plan, plan
+    from gemmulate.plan.prepared import Prepared, prepare
     from gemmulate.plan.problem import Problem
     from gemmulate.schemes.accuracy import Bits
 
@@ -25,7 +26,9 @@ _LAZY: dict[str, str] = {
     "DoubleDouble": "gemmulate.formats.double_double",
     "matmul": "gemmulate.plan",
     "Plan": "gemmulate.plan",
+    "Prepared": "gemmulate.plan",
     "PricedPlan": "gemmulate.plan",
+    "prepare": "gemmulate.plan",
     "Problem": "gemmulate.plan",
 }
 _SUBPACKAGES = (
@@ -47,6 +50,7 @@ __all__ = [
     "EngineUnavailable",
     "GemmulateError",
     "Plan",
+    "Prepared",
     "PricedPlan",
     "Problem",
     "ResultOverflow",
@@ -54,6 +58,7 @@ __all__ = [
     "engines",
     "matmul",
     "plan",
+    "prepare",
 ]
 
 

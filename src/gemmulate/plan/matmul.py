@@ -13,6 +13,7 @@ from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.prepared import Prepared
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
@@ -96,6 +97,9 @@ def matmul(
     runner = engine_for(engine, threads, formats)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus), out)
+    for operand in (a, b):
+        if formats is None and isinstance(operand, Prepared):  # planes have packed forms of their own
+            runner = operand.remembering(runner)
     if isinstance(out, tuple):
         raise TypeError("out is a tuple, which only takes the parts of a DoubleDouble; pass one NumPy array")
     left, right, kind = read_operands(a, b, modulus)
