@@ -229,6 +229,15 @@ class Engine(ABC):
         """
 
     @property
+    def threads(self) -> int:
+        """Threads that a product may use."""
+        return 1
+
+    def alone(self) -> Engine:
+        """The same engine on one thread."""
+        return self
+
+    @property
     def halving_size(self) -> float:
         """Least of m, k, n from which a level of Strassen's algorithm over residues pays; infinite for none."""
         return math.inf

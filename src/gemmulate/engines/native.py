@@ -217,6 +217,13 @@ class NativeEngine(Engine):
         return int(self._core.multiply_direct(left, right, modulus or 0, out, self._threads, progress.current()))
 
     @property
+    def threads(self) -> int:
+        return self._threads
+
+    def alone(self) -> NativeEngine:
+        return NativeEngine(self.name, self._isa, 1)
+
+    @property
     def halving_size(self) -> float:
         return _HALVING_SIZE[self._isa]
 

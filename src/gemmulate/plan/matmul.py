@@ -14,6 +14,7 @@ from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
 from gemmulate.plan.prepared import Prepared
+from gemmulate.plan.stacks import Index, each
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
@@ -174,10 +175,15 @@ def _target(out: Array | None, stack: Stack, dtype: np.dtype[Any]) -> tuple[Arra
     return np.empty(stack.full_shape, dtype=dtype), False
 
 
+def matrices(stack: Stack, index: Index) -> tuple[Array, Array]:
+    """a (m, k) and b.T (n, k) of one product of the stack, as the engines read them."""
+    return kernel_view(stack.a[index]), kernel_view(stack.b[index].T)
+
+
 def _matrices(stack: Stack) -> Any:
     """(index, a (m, k), b.T (n, k)) of every product of the stack."""
     for index in np.ndindex(*stack.batch):
-        yield index, kernel_view(stack.a[index]), kernel_view(stack.b[index].T)
+        yield index, *matrices(stack, index)
 
 
 def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array | None) -> Array:
@@ -189,15 +195,19 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array |
     if stack.depth == 0:
         target[...] = 0
     elif target.size:
-        for index, a, bt in _matrices(stack):
-            if dtype.kind == "c":
-                for part, (x, y) in zip((target[index].real, target[index].imag), complex_parts(a, bt), strict=True):
-                    _multiply_real(engine, x, y, grade, part)
-            elif grade != "fast" or not _multiply_partial(engine, a, bt, dtype, target[index]):
-                _multiply_real(engine, a, bt, grade, target[index])
+        each(engine, stack, lambda engine, index: _multiply_floats(engine, stack, index, grade, target[index]))
     if out is not None and not in_place:
         out[...] = target.reshape(stack.shape)
     return target
+
+
+def _multiply_floats(engine: Engine, stack: Stack, index: Index, grade: Grade | Bits, out: Array) -> None:
+    a, bt = matrices(stack, index)
+    if out.dtype.kind == "c":
+        for part, (x, y) in zip((out.real, out.imag), complex_parts(a, bt), strict=True):
+            _multiply_real(engine, x, y, grade, part)
+    elif grade != "fast" or not _multiply_partial(engine, a, bt, out.dtype, out):
+        _multiply_real(engine, a, bt, grade, out)
 
 
 def complex_parts(a: Array, bt: Array) -> Iterator[tuple[Array, Array]]:
@@ -216,11 +226,12 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
     if stack.depth == 0:
         target[...] = 0
     elif target.size:
-        for index in np.ndindex(*stack.batch):
-            a, bt = stack.a[index], stack.b[index].T
-            if kind == "integer":
-                a, bt = kernel_view(a), kernel_view(bt)
+
+        def multiply(engine: Engine, index: Index) -> None:
+            a, bt = matrices(stack, index) if kind == "integer" else (stack.a[index], stack.b[index].T)
             multiply_modular(engine, a, bt, p, target[index])
+
+        each(engine, stack, multiply)
     if out is not None and not in_place:
         _store_checked(target.reshape(stack.shape), out, int(target.max(initial=0)).bit_length() + 1)
     return target
@@ -305,14 +316,19 @@ def _limit_bits(dtype: np.dtype[Any]) -> int:
 def _choices(engine: Engine, stack: Stack) -> dict[tuple[int, ...], IntegerChoice]:
     if stack.depth == 0 or 0 in stack.full_shape:
         return {}
-    return {index: choose_integers(engine, a, bt) for index, a, bt in _matrices(stack)}
+    chosen = each(engine, stack, lambda engine, index: choose_integers(engine, *matrices(stack, index)))
+    return dict(zip(np.ndindex(*stack.batch), chosen, strict=True))
 
 
 def _run_integers(engine: Engine, stack: Stack, choices: dict[tuple[int, ...], IntegerChoice], target: Array) -> int:
     if not choices:
         target[...] = 0
         return 1
-    return max(multiply_integers(engine, a, bt, choices[index], target[index]) for index, a, bt in _matrices(stack))
+
+    def multiply(engine: Engine, index: Index) -> int:
+        return multiply_integers(engine, *matrices(stack, index), choices[index], target[index])
+
+    return max(each(engine, stack, multiply))
 
 
 def _exact_objects(engine: Engine, a: Array, bt: Array) -> Array:
@@ -343,8 +359,7 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
     if choices and dtype.kind != "b" and max(c.products for c in choices.values()) > engine.wrapped_cost(width):
         narrow = dtype.itemsize < 4
         target, in_place = _target(None if narrow else out, stack, np.dtype(np.int32) if narrow else dtype)
-        for index, a, bt in _matrices(stack):
-            multiply_wrapped(engine, a, bt, target[index])
+        each(engine, stack, lambda engine, index: multiply_wrapped(engine, *matrices(stack, index), target[index]))
         wrapped = target.astype(dtype, copy=False)
         if out is not None and not in_place:
             out[...] = wrapped.astype(out.dtype).reshape(stack.shape)

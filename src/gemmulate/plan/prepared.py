@@ -115,6 +115,9 @@ class _Remembering:
         self._engine = engine
         self._prepared = prepared
 
+    def alone(self) -> Any:
+        return _Remembering(self._engine.alone(), self._prepared)
+
     def __getattr__(self, name: str) -> Any:
         method, place = getattr(self._engine, name), _KEPT.get(name)
         if place is None:
