@@ -291,6 +291,17 @@ NB_MODULE(_native, m) {
     return nb::make_tuple(r.any ? r.min : 0, r.max);
   }, nb::arg("x"), nb::arg("threads"), nb::arg("progress").none());
 
+  m.def("centre_integers", [](Matrix x, uint64_t modulus, MutableMatrix out, int threads, nb::object progress) {
+    const View v = view_of(x);
+    require(v.type != Type::f64 && v.type != Type::f32 && modulus >= 2, "integers, and a modulus of 2 or more");
+    const Target t = make_target(out, Out::i64, v.vectors, v.depth);
+    require(t.stride_i == v.depth && (t.stride_j == 1 || v.depth <= 1), "the output is contiguous");
+    run(progress, [&](const Poll& poll) {
+      centre_integers(v, modulus, static_cast<int64_t*>(t.data), threads, poll);
+      return 0;
+    });
+  }, nb::arg("x"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+
   m.def("pack_floats", [](const std::string& isa, bool left, Matrix x, Vector<int32_t> shift,
                           std::optional<Vector<int32_t>> inner, const Moduli& moduli, bool count, int threads,
                           nb::object progress) {

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bigint.hpp"
+#include "modulo.hpp"
 #include "narrow.hpp"
 #include "tiles.hpp"
 
@@ -369,6 +370,7 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
   std::mutex lock;
   constexpr int64_t kDepth4 = 65536 / 4;  // u8 x s8 is exact in int32 to depth 65,793
   const int64_t za = left.zero_point, zb = right.zero_point;
+  const Modulo modulo(target.kind == Out::mod ? target.modulus : 1);
   const auto finish = [&](int64_t i, int64_t j, int64_t sum) -> Int128 {
     return static_cast<Int128>(sum) + static_cast<Int128>(za) * right.sums[static_cast<size_t>(j)] +
            static_cast<Int128>(zb) * left.sums[static_cast<size_t>(i)] +
@@ -416,9 +418,11 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
           bits = std::max(bits, signed_bits(v));
           value = static_cast<int64_t>(v);
         }
-        if (target.kind == Out::mod) {
+        if (target.kind == Out::mod && small) {
+          value = static_cast<int64_t>(modulo.of_signed(value));
+        } else if (target.kind == Out::mod) {
           const auto p = static_cast<Int128>(target.modulus);
-          const Int128 rest = (small ? static_cast<Int128>(value) : finish(t.i0 + i, t.j0 + j, sum)) % p;
+          const Int128 rest = finish(t.i0 + i, t.j0 + j, sum) % p;
           value = static_cast<int64_t>(rest < 0 ? rest + p : rest);
         }
         if (target.kind == Out::i32)

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "dispatch.hpp"
+#include "modulo.hpp"
 #include "scaling.hpp"
 
 namespace gemmulate {
@@ -212,6 +213,22 @@ Range range_integers(const View& x, int threads, const Poll& poll) {
     });
   });
   return r;
+}
+
+void centre_integers(const View& x, uint64_t p, int64_t* out, int threads, const Poll& poll) {
+  const Modulo modulo(p);
+  for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+    dispatch_integer(x.type, [&]<class T>(T) {
+      visit<T>(x, v0, v1, [&](int64_t v, int64_t q, T value) {
+        uint64_t r;
+        if constexpr (std::is_signed_v<T>)
+          r = modulo.of_signed(value);
+        else
+          r = modulo(value);
+        out[v * x.depth + q] = modulo.centred(r);
+      });
+    });
+  });
 }
 
 std::vector<int64_t> depths_floats(const View& x, const int32_t* top, const int32_t* inner, int bins, int threads,

@@ -216,6 +216,11 @@ class NativeEngine(Engine):
     def multiply_direct(self, left: Operand, right: Operand, out: Array, modulus: int | None = None) -> int:
         return int(self._core.multiply_direct(left, right, modulus or 0, out, self._threads, progress.current()))
 
+    def centred(self, x: Array, p: int) -> Array:
+        out = np.empty(x.shape, dtype=np.int64)
+        self._core.centre_integers(x, p, out, self._threads, progress.current())
+        return out
+
     @property
     def threads(self) -> int:
         return self._threads

@@ -261,8 +261,13 @@ class ReferenceEngine(Engine):
     def multiply_wrapped(self, left: Operand, right: Operand, out: Array) -> int:
         if not isinstance(left, Wrapped) or not isinstance(right, Wrapped):
             raise TypeError("the operand was prepared by another engine; prepare it with the one that multiplies")
-        out[...] = product = (left.values @ right.values.T).astype(out.dtype)
-        return int(np.where(product < 0, ~product, product).max(initial=0)).bit_length() + 1
+        bits, (n, k) = 1, right.values.shape
+        rows = max(1, (1 << 26) // max(1, n * k))  # some hundredths of a second: NumPy's product cannot be interrupted
+        for i in range(0, len(left.values), rows):
+            product = (left.values[i : i + rows] @ right.values.T).astype(out.dtype)
+            out[i : i + rows] = product
+            bits = max(bits, int(np.where(product < 0, ~product, product).max(initial=0)).bit_length() + 1)
+        return bits
 
     def assess(
         self,

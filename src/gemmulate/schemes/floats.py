@@ -41,6 +41,7 @@ INNER_SCALING_BITS = 80
 # Residue products that are not worth an assessment: t = 50 takes about as many.
 FEW_MODULI = 13
 MAX_BITS = 200
+DEPTH_SAMPLES = 256  # vectors whose entries' depths are counted
 # m · k · n up to which every grade rounds correctly: one call of anchored sums, below the cost of a choice of bits.
 SMALL_PRODUCT = 64**3
 
@@ -206,16 +207,29 @@ def _exact_bits(
     # Entries that t bits do not keep, of each operand; integers until the end, so that no order of summation counts.
     deeper = [
         int(hist.sum()) - np.cumsum(hist)
-        for hist in (engine.depths(a, left.scan.top, inner, bins), engine.depths(bt, right.scan.top, right_inner, bins))
+        for hist in (
+            _sampled_depths(engine, a, left, inner, bins),
+            _sampled_depths(engine, bt, right, right_inner, bins),
+        )
     ]
     # A typical |C'| 2^(−2t): the root mean square of products with random signs.
     typical = max(1.0, math.sqrt(_mean_square(left) * _mean_square(right))) * 2.0**-30 / math.sqrt(k)
     costs = []
     for count, t in _ladder(left, right, min(digits, left.exact_bits, right.exact_bits)):
-        rounded = float(deeper[0][t]) / a.shape[0] + float(deeper[1][t]) / bt.shape[0]
+        rounded = float(deeper[0][t]) / _samples(a) + float(deeper[1][t]) / _samples(bt)
         error = rounded * 2.0 ** (digits - t) / typical
         costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
     return _cheapest(costs)
+
+
+def _samples(x: Array) -> int:
+    return -(-len(x) // max(1, len(x) // DEPTH_SAMPLES))
+
+
+def _sampled_depths(engine: Engine, x: Array, side: Side, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
+    """The histogram of depths over evenly spaced vectors: it steers cost alone."""
+    step = max(1, len(x) // DEPTH_SAMPLES)
+    return engine.depths(x[::step], np.ascontiguousarray(side.scan.top[::step]), inner, bins)
 
 
 _NONE = np.zeros((0, 2), dtype=np.int64)

@@ -31,12 +31,7 @@ def reduce_operand(engine: Engine, x: Array, p: int) -> Array:
     low, high = engine.integer_range(x)
     if max(-low, high) <= p // 2:
         return x
-    # r < 2^63 fits int64 for every p; a modulus of 2^63 itself only fits uint64.
-    if x.dtype == np.uint64 or p == LARGEST_MODULUS:
-        positive = (x.astype(np.uint64) % np.uint64(p)).astype(np.int64)
-    else:
-        positive = x.astype(np.int64) % np.int64(p)
-    return np.where(positive > p // 2, positive + np.int64(-p), positive)
+    return engine.centred(x, p)
 
 
 def choose_modular(engine: Engine, a: Array, bt: Array, p: int) -> tuple[Array, Array, IntegerChoice]:
