@@ -217,6 +217,8 @@ class NativeEngine(Engine):
         return int(self._core.multiply_direct(left, right, modulus or 0, out, self._threads, progress.current()))
 
     def centred(self, x: Array, p: int) -> Array:
+        if abs(x.strides[0]) < abs(x.strides[1]):  # read and written in the order of memory
+            return self.centred(x.T, p).T
         out = np.empty(x.shape, dtype=np.int64)
         self._core.centre_integers(x, p, out, self._threads, progress.current())
         return out

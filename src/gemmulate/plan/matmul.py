@@ -62,6 +62,7 @@ def matmul(
     "fast": |C − AB| ≤ 2u k max|row i of a| max|column j of b|;
     "fp64" (or "fp32", the same grade): |C − AB| ≤ k u |A||B| for every element, proven for the data at hand;
     "exact": the correctly rounded dot product (round to nearest even, overflow and subnormals as IEEE 754);
+    Products with m·k·n ≤ 64³ of float64 or float32 are correctly rounded at each of these grades.
     gm.Bits(n): n bits of each operand relative to its row's or column's largest, |C − AB| ≲ 2^(1−n) k max max + u |C|.
     The result has the operands' common type (float32 for float16 with bfloat16) and is rounded to it once.
     complex64 and complex128 likewise, for the real and the imaginary part as dot products of depth 2k each.
