@@ -115,6 +115,8 @@ struct Isa {
   void (*round_anchored)(const double* head, const double* tail, int64_t n, const AnchoredRow& row,
                          const AnchoredColumns& column, double* out, uint8_t* hard);
   PairKernels pair;
+  void (*bits_needed)(const double* magnitudes, const double* sum_right, double sum_left, double budget, int64_t n,
+                      uint8_t* out);
 };
 
 const Isa& isa_scalar();

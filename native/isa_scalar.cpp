@@ -33,7 +33,7 @@ const Isa& isa_scalar() {
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
-                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed};
   return isa;
 }
 

@@ -74,7 +74,8 @@ Type type_of(nb::dlpack::dtype t) {
   throw std::invalid_argument("unsupported element type");
 }
 
-View view_of(const Matrix& x) {
+template <class Array>
+View view_of(const Array& x) {
   return {x.data(),
           type_of(x.dtype()),
           static_cast<int64_t>(x.shape(0)),
@@ -294,10 +295,13 @@ NB_MODULE(_native, m) {
   m.def("centre_integers", [](Matrix x, uint64_t modulus, MutableMatrix out, int threads, nb::object progress) {
     const View v = view_of(x);
     require(v.type != Type::f64 && v.type != Type::f32 && modulus >= 2, "integers, and a modulus of 2 or more");
-    const Target t = make_target(out, Out::i64, v.vectors, v.depth);
-    require(t.stride_i == v.depth && (t.stride_j == 1 || v.depth <= 1), "the output is contiguous");
+    const View t = view_of(out);
+    require(t.vectors == v.vectors && t.depth == v.depth && t.stride_v == v.depth && (t.stride_k == 1 || v.depth <= 1),
+            "the output is contiguous and of the operand's shape");
+    const int bits = t.type == Type::i8 ? 8 : t.type == Type::i16 ? 16 : t.type == Type::i32 ? 32 : 64;
+    require(t.type == Type::i64 || (bits < 64 && modulus >> bits == 0), "the output holds p / 2");
     run(progress, [&](const Poll& poll) {
-      centre_integers(v, modulus, static_cast<int64_t*>(t.data), threads, poll);
+      centre_integers(v, modulus, out.data(), t.type, threads, poll);
       return 0;
     });
   }, nb::arg("x"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());

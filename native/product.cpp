@@ -455,29 +455,20 @@ std::vector<int64_t> assess(const Operand& left, const Operand& right, const uin
       for (int64_t e = 0; e < cells; ++e) total[static_cast<size_t>(e)] += sums[static_cast<size_t>(e)];
       if (k1 == left.k4) break;
     }
-    int64_t local[256] = {};
+    thread_local std::vector<double> columns;
+    thread_local std::vector<uint8_t> bits;
+    columns.assign(static_cast<size_t>(ld), 0.0);  // sums are below 2^46: exact
+    for (int64_t j = 0; j < t.columns; ++j) columns[static_cast<size_t>(j)] = static_cast<double>(sum_right[t.j0 + j]);
+    bits.resize(static_cast<size_t>(ld));
+    int64_t local[2][256] = {};  // two, so that equal neighbours do not wait for each other
     for (int64_t i = 0; i < t.rows; ++i) {
-      const uint64_t si = sum_left[t.i0 + i];
-      uint8_t* row = need + (t.i0 + i) * right.vectors + t.j0;
-      for (int64_t j = 0; j < t.columns; ++j) {
-        const uint64_t sj = sum_right[t.j0 + j];
-        const double l = total[static_cast<size_t>(i * ld + j)] * budget;
-        int n = 255;
-        if (si == 0 || sj == 0) {
-          n = 0;
-        } else if (l > 0.0) {
-          // Operations of IEEE arithmetic in this order give the same bits everywhere; 2^-40 covers their rounding.
-          const double ratio = static_cast<double>(si + sj + 1) / l * (1.0 + 0x1p-40);
-          const auto bits = std::bit_cast<uint64_t>(ratio);
-          const int ceil_log2 = static_cast<int>(bits >> 52) - 1023 + ((bits << 12) != 0);
-          n = std::clamp(ceil_log2 - 2, 0, 255);
-        }
-        row[j] = static_cast<uint8_t>(n);
-        ++local[n];
-      }
+      left.isa->bits_needed(total.data() + i * ld, columns.data(), static_cast<double>(sum_left[t.i0 + i]), budget, ld,
+                            bits.data());
+      std::copy_n(bits.data(), t.columns, need + (t.i0 + i) * right.vectors + t.j0);
+      for (int64_t j = 0; j < t.columns; ++j) ++local[j % 2][bits[static_cast<size_t>(j)]];
     }
     const std::lock_guard guard(lock);
-    for (int n = 0; n < 256; ++n) hist[static_cast<size_t>(n)] += local[n];
+    for (int n = 0; n < 256; ++n) hist[static_cast<size_t>(n)] += local[0][n] + local[1][n];
   });
   return hist;
 }

@@ -215,17 +215,20 @@ Range range_integers(const View& x, int threads, const Poll& poll) {
   return r;
 }
 
-void centre_integers(const View& x, uint64_t p, int64_t* out, int threads, const Poll& poll) {
+void centre_integers(const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll) {
   const Modulo modulo(p);
-  for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
-    dispatch_integer(x.type, [&]<class T>(T) {
-      visit<T>(x, v0, v1, [&](int64_t v, int64_t q, T value) {
-        uint64_t r;
-        if constexpr (std::is_signed_v<T>)
-          r = modulo.of_signed(value);
-        else
-          r = modulo(value);
-        out[v * x.depth + q] = modulo.centred(r);
+  dispatch_integer(type, [&]<class U>(U) {
+    U* const to = static_cast<U*>(out);
+    for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+      dispatch_integer(x.type, [&]<class T>(T) {
+        visit<T>(x, v0, v1, [&](int64_t v, int64_t q, T value) {
+          uint64_t r;
+          if constexpr (std::is_signed_v<T>)
+            r = modulo.of_signed(value);
+          else
+            r = modulo(value);
+          to[v * x.depth + q] = static_cast<U>(modulo.centred(r));
+        });
       });
     });
   });

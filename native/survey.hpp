@@ -33,8 +33,8 @@ struct Range {
 };
 Range range_integers(const View& x, int threads, const Poll& poll);
 
-// out[v][p] = x_vp modulo p, of least magnitude (at most p / 2), row by row.
-void centre_integers(const View& x, uint64_t p, int64_t* out, int threads, const Poll& poll);
+// out[v][p] = x_vp modulo p, of least magnitude (at most p / 2, which `type` must hold), row by row.
+void centre_integers(const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll);
 
 // Depths hist[d]: how many entries need d = top[v] - lsb(entry) bits to be exact; clipped to the last bin.
 std::vector<int64_t> depths_floats(const View& x, const int32_t* top, const int32_t* inner, int bins, int threads,

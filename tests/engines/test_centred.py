@@ -19,7 +19,7 @@ def test_centred(engine: Engine, dtype: str, p: int) -> None:
     x[3, : len(inside)] = inside
     for view in (x, x.T, x[::-2, 1::3]):
         got = engine.centred(view, p)
-        assert got.dtype == np.int64
+        assert got.dtype.kind == "i"
         assert got.shape == view.shape
         for value, r in zip(view.ravel().tolist(), got.ravel().tolist(), strict=True):
             assert (value - r) % p == 0

@@ -229,7 +229,7 @@ class Engine(ABC):
         """
 
     def centred(self, x: Array, p: int) -> Array:
-        """x mod p of least magnitude, |r| ≤ p/2, as int64, for integers of 64 bits and 2 ≤ p ≤ 2^63."""
+        """x mod p of least magnitude, |r| ≤ p/2, in a signed dtype that holds it; 2 ≤ p ≤ 2^63."""
         # r < 2^63 fits int64 for every p; a modulus of 2^63 itself only fits uint64.
         if x.dtype == np.uint64 or p == 1 << 63:
             positive = (x.astype(np.uint64) % np.uint64(p)).astype(np.int64)

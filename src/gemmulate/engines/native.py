@@ -219,7 +219,8 @@ class NativeEngine(Engine):
     def centred(self, x: Array, p: int) -> Array:
         if abs(x.strides[0]) < abs(x.strides[1]):  # read and written in the order of memory
             return self.centred(x.T, p).T
-        out = np.empty(x.shape, dtype=np.int64)
+        narrow = next((t for t in (np.int8, np.int16, np.int32) if p < 1 << 8 * np.dtype(t).itemsize), np.int64)
+        out = np.empty(x.shape, dtype=narrow)
         self._core.centre_integers(x, p, out, self._threads, progress.current())
         return out
 
