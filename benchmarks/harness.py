@@ -79,12 +79,10 @@ class Job:
             options["out"] = np.empty((a.shape[0], b.shape[1]), dtype=self.out)
         return lambda: gm.matmul(a, b, **options)
 
-    def moduli(self) -> int | None:
-        """How many moduli the plan takes, where it is a product of residues."""
-        try:
-            return len(gm.plan(self.a, self.b, **self.options).moduli) or None
-        except TypeError:  # operands that the plan does not take
-            return None
+    def planned(self) -> dict[str, int]:
+        """Moduli and INT8 products that the plan takes."""
+        plan = gm.plan(self.a, self.b, **self.options)
+        return {"moduli": len(plan.moduli), "products": plan.products}
 
 
 def cpus() -> int:
@@ -181,7 +179,7 @@ def measure(job: Job, peer: Peer, pairs: int, threads: int, clock: str) -> dict[
         "peer_size": peer_size,
         "threads": threads,
         "clock": clock,
-        "moduli": job.moduli(),
+        **job.planned(),
         "other_load": load(),
         "gops": gops,
         "peer_gops": peer_gops,
@@ -205,7 +203,7 @@ def measure_published(job: Job, peer: Published, pairs: int, clock: str) -> dict
         "size": size,
         "threads": peer.threads,
         "clock": clock,
-        "moduli": job.moduli(),
+        **job.planned(),
         "other_load": load(),
         "published_gops": list(peer.gops),
         "source": peer.source,

@@ -1,6 +1,6 @@
 """Does the cost of a product follow n³, or are there sizes at which it jumps?
 
-    python -m benchmarks.scaling [--max-n 8192] [--kinds int64_wrap,…] [--passes 3] [--record FILE.jsonl] [--figure FILE.svg]
+    python -m benchmarks.scaling [--max-n 8192] [--kinds fast,int64] [--passes 3] [--record FILE] [--figure F] [--page]
 
 Times every kind at sizes from 255 to 8192: odd ones, powers of two, their neighbours. Cost is the time per
 multiply-add, time / n³; every pass goes through all sizes, so that a slow minute of the machine does not fall on one of
@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def cliffs(costs: Mapping[int, float]) -> list[tuple[int, int, float]]:
     """(size, neighbour, excess) where the cost at size is more than CLIFF above that of its neighbour."""
     found = []
     sizes = sorted(costs)
-    for smaller, larger in zip(sizes, sizes[1:], strict=False):
+    for smaller, larger in pairwise(sizes):
         if costs[larger] > (1 + CLIFF) * costs[smaller]:
             found.append((larger, smaller, costs[larger] / costs[smaller] - 1))
         elif larger <= NEIGHBOURS * smaller and costs[smaller] > (1 + CLIFF) * costs[larger]:
@@ -150,7 +151,7 @@ def draw(records: list[dict[str, Any]]) -> str:
         y = Axis(0, 1.1 * max(costs.values()), top + strip, top)
         parts += left_axis(y, LEFT, f"{record['scaling']}: ps per multiply-add")
         points = [(x(np.log2(n)), y(cost)) for n, cost in costs.items()]
-        for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
+        for (x1, y1), (x2, y2) in pairwise(points):
             parts.append(line(x1, y1, x2, y2, stroke=BLUE))
         for n, (px, py) in zip(costs, points, strict=True):
             parts.append(dot(px, py, fill=ORANGE if n in steep else BLUE, radius=4 if n in steep else 2.5))

@@ -39,11 +39,13 @@ def machine_name(record: Record) -> str:
 def other_load(record: Record) -> float:
     """Processors that others kept busy; the first records have only the load average before the run, with one process
     of their own in it."""
-    return float(record.get("other_load", max(0.0, record["load_before"] - 1)))
+    if "other_load" in record:
+        return float(record["other_load"])
+    return max(0.0, record["load_before"] - 1)
 
 
 def moment(record: Record) -> str:
-    return str(record.get("time", record["date"]))
+    return str(record.get("time") or record["date"])
 
 
 def chosen(records: Iterable[Record]) -> dict[tuple[str, str, int], Record]:
@@ -64,8 +66,8 @@ def figure(x: float) -> str:
     """Three significant digits, thousands apart."""
     if x == 0 or not math.isfinite(x):
         return f"{x:g}"
-    digits = 2 - math.floor(math.log10(abs(x)))
-    return f"{round(x, digits):,.{max(digits, 0)}f}"
+    rounded = float(f"{x:.2e}")
+    return f"{rounded:,.{max(2 - math.floor(math.log10(abs(rounded))), 0)}f}"
 
 
 def ratio_of(record: Record) -> str:
@@ -101,21 +103,22 @@ def summary(records: Iterable[Record]) -> list[str]:
 
 def everything(records: list[Record]) -> list[str]:
     """All comparisons, with the conditions of each, and what part of its limit a product of residues reaches."""
-    limits = {threads_of(r): statistics.median(r["gops"]) for r in records if r["job"] == "int8 → int32"}
+    int8 = [r for r in records if r["job"] == "int8 → int32"]
+    limits = {(r["size"], threads_of(r)): statistics.median(r["gops"]) for r in int8}
     rows = [
-        "| job | n | threads | moduli | Gop/s | of the limit | beside | Gop/s | ratio (range) | other load | date |",
+        "| job | n | threads | products | Gop/s | of the limit | beside | Gop/s | ratio (range) | other load | date |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in records:
         if "gops" not in r:
             continue
-        moduli, mine = r.get("moduli"), statistics.median(r["gops"])
-        limit = limits.get(threads_of(r))
-        share = f"{100 * mine * moduli / limit:.0f} %" if moduli and limit else ""
+        products, mine = r.get("products"), statistics.median(r["gops"])
+        limit = limits.get((r["size"], threads_of(r)))
+        share = f"{100 * mine * products / limit:.0f} %" if products and limit else ""
         load = f"{r['other_load']:.1f}" if "other_load" in r else "not measured"
         rows.append(
-            f"| {r['job']} | {r['size']} | {threads_of(r)} | {moduli or ''} | {figure(mine)} | {share} | {peer_of(r)} "
-            f"| {peer_rate(r)} | {ratio_of(r)} | {load}{clock_of(r)} | {r['date']} |"
+            f"| {r['job']} | {r['size']} | {threads_of(r)} | {products or ''} | {figure(mine)} | {share} "
+            f"| {peer_of(r)} | {peer_rate(r)} | {ratio_of(r)} | {load}{clock_of(r)} | {r['date']} |"
         )
     return rows
 
@@ -155,7 +158,7 @@ def origin(records: list[Record]) -> str:
 
 def between(text: str, name: str, content: list[str]) -> str:
     """The text with what stands between the markers of `name` replaced."""
-    begin, end = f"<!-- {name}: written by benchmarks/tables.py, begin -->", f"<!-- {name}: end -->"
+    begin, end = f"<!-- {name}: generated, begin -->", f"<!-- {name}: end -->"
     head, found, rest = text.partition(begin)
     _, also, tail = rest.partition(end)
     if not found or not also:
