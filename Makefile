@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.hpp native/*.inc) CMakeLists.txt
 
-.PHONY: build demo test lint bench sanitize clean
+.PHONY: build demo test lint bench sanitize tsan clean
 build: $(STAMP)
 
 $(BIN)/python:
@@ -36,7 +36,7 @@ SANITIZED := build/sanitized
 $(SANITIZED)/.installed: $(NATIVE) | $(STAMP)
 	rm -rf $(SANITIZED)
 	$(BIN)/pip install --quiet --no-deps --target $(SANITIZED) . \
-	    -C cmake.define.GEMMULATE_SANITIZE=ON -C build-dir=build/sanitized-cmake
+	    -C cmake.define.GEMMULATE_SANITIZE=address -C build-dir=build/sanitized-cmake
 	touch $@
 
 sanitize: $(SANITIZED)/.installed
@@ -45,8 +45,30 @@ sanitize: $(SANITIZED)/.installed
 	PYTHONPATH=$(SANITIZED):src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	    $(BIN)/python -S -m pytest -p no:cacheprovider tests/engines
 
+# The native core under ThreadSanitizer, in an environment of its own: the tests start subprocesses, which have to find the
+# instrumented copy too. NumPy's engine has no threads of ours. A child forked from a process with threads goes on by
+# die_after_fork=0; OpenBLAS, not instrumented, would be reported if it had threads. Reports go to build/tsan/report.*: pytest
+# would keep them. The program fails if there is one.
+TSAN := build/tsan
+$(TSAN)/.installed: $(NATIVE) | $(STAMP)
+	rm -rf $(TSAN)
+	$(PYTHON) -m venv --without-pip $(TSAN)
+	$(BIN)/pip install --quiet --no-deps --target $(TSAN)/package . \
+	    -C cmake.define.GEMMULATE_SANITIZE=thread -C build-dir=build/tsan-cmake
+	touch $@
+
+tsan: $(TSAN)/.installed
+	rm -f $(TSAN)/report.*
+	OPENBLAS_NUM_THREADS=1 LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
+	TSAN_OPTIONS="die_after_fork=0 exitcode=66 log_path=$(CURDIR)/$(TSAN)/report suppressions=$(CURDIR)/native/tsan-suppressions.txt" \
+	PYTHONPATH=$(CURDIR)/$(TSAN)/package:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	    $(TSAN)/bin/python -m pytest -p no:cacheprovider -k "not reference" tests/engines tests/matmul/test_concurrency.py \
+	    || { cat $(TSAN)/report.* 2>/dev/null; exit 1; }
+
+# Writes the tables of README.md and docs/benchmarks.md anew. Peers that are not installed are left out:
+# .venv/bin/pip install -r benchmarks/peers.txt
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --tables --record benchmarks/results/$$(date +%F).jsonl
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

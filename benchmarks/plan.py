@@ -1,6 +1,6 @@
 """Whether the plan picks well on this machine: every candidate of a grid runs for real, and the chosen one is compared.
 
-    python benchmarks/plan.py [--rounds 9] [--most 0.3] [--record benchmarks/results/FILE.jsonl]
+    python -m benchmarks.plan [--rounds 9] [--most 0.3] [--record benchmarks/results/FILE.jsonl]
 
 Candidates are those that `gm.plan` prices for a problem on "host" and does not reject. Each round runs all of them in
 turn, forwards and backwards, by processor time on one thread (other programs' slices do not count); the least time of
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from run import machine
 from threadpoolctl import threadpool_limits
 
 import gemmulate as gm
+from benchmarks.harness import machine
 
 Run = Callable[[], Any]
 SIZES = (4, 8, 16, 24, 32, 64, 128, 256, 512)

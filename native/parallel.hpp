@@ -13,6 +13,10 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#ifdef GEMMULATE_STD_THREADS
+#include <thread>
+#include <vector>
+#endif
 
 namespace gemmulate {
 
@@ -117,8 +121,15 @@ void parallel_for(int64_t count, int threads, const Poll& poll, const Body& body
   if (threads <= 1) {
     loop.work(true, body);
   } else {
+#ifdef GEMMULATE_STD_THREADS  // the ThreadSanitizer build: see CMakeLists.txt
+    std::vector<std::jthread> team;
+    for (int t = 1; t < threads; ++t) team.emplace_back([&] { loop.work(false, body); });
+    loop.work(true, body);
+    team.clear();  // joins
+#else
 #pragma omp parallel num_threads(threads)
     loop.work(omp_get_thread_num() == 0, body);
+#endif
   }
   loop.rethrow();
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import gemmulate as gm
+from gemmulate.engines import native
 from matmul.checks import assert_bits
 from matmul.inputs import floats, integers
 
@@ -48,6 +50,80 @@ def test_concurrent_calls_give_the_right_bits(engine: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         for i, got in pool.map(call, range(5 * len(jobs))):
             assert_bits(got, want[i])
+
+
+def _gaussian(rng: np.random.Generator, n: int) -> Any:
+    return rng.standard_normal((n, n))
+
+
+def _wide(rng: np.random.Generator, n: int) -> Any:
+    """Spread so far that elements go to the long accumulator."""
+    return np.ldexp(rng.standard_normal((n, n)), rng.integers(-300, 300, (n, n)))
+
+
+def _int64(rng: np.random.Generator, n: int) -> Any:
+    return rng.integers(-(2**63), 2**63 - 1, (n, n))
+
+
+def _python_ints(rng: np.random.Generator, n: int) -> Any:
+    return _int64(rng, n).astype(object) ** 5
+
+
+# Large enough that every phase is worth several threads (native/parallel.hpp, useful_threads).
+TEAMS: dict[str, tuple[Callable[[np.random.Generator, int], Any], int, dict[str, Any]]] = {
+    "int8": (lambda rng, n: rng.integers(-128, 128, (n, n)).astype(np.int8), 900, {}),
+    "int64 wrap": (_int64, 400, {"overflow": "wrap"}),
+    "int64 object": (_int64, 250, {"overflow": "object"}),
+    "modulus": (_int64, 250, {"modulus": 2**63 - 25}),
+    "Python ints": (_python_ints, 120, {}),
+    "fast": (_gaussian, 300, {"accuracy": "fast"}),
+    "fp64": (_gaussian, 300, {"accuracy": "fp64"}),
+    "exact": (_gaussian, 300, {"accuracy": "exact"}),
+    "exact, wide": (_wide, 150, {"accuracy": "exact"}),
+    "float32": (lambda rng, n: _gaussian(rng, n).astype(np.float32), 400, {"accuracy": "exact"}),
+    "complex": (lambda rng, n: _gaussian(rng, n) + 1j * _gaussian(rng, n), 200, {}),
+    "stack": (lambda rng, n: rng.standard_normal((40, n, n)), 50, {}),
+    "strided": (lambda rng, n: _gaussian(rng, 2 * n)[::2, ::2], 300, {}),
+}
+
+
+@pytest.mark.parametrize("kind", TEAMS)
+def test_a_team_of_threads_gives_the_bits_of_one(kind: str) -> None:
+    """Every kind of product, and of a matrix with its transpose, by four threads."""
+    if not next(r for r in gm.engines() if r.name == "native").available:
+        pytest.skip("native does not run here")
+    make, n, options = TEAMS[kind]
+    rng = np.random.default_rng(86)
+    a, b = make(rng, n), make(rng, n)
+    for right in (b, np.swapaxes(a, -1, -2)):
+        want = gm.matmul(a, right, engine="native", threads=1, **options)
+        assert_bits(gm.matmul(a, right, engine="native", threads=4, **options), want)
+
+
+@pytest.mark.parametrize("kind", ["modulus", "int64 object", "fp64"])
+def test_a_team_of_threads_gives_the_bits_of_one_with_halved_operands(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Strassen's algorithm, from a smaller size on than where it pays, against the plain product."""
+    if not next(r for r in gm.engines() if r.name == "native").available:
+        pytest.skip("native does not run here")
+    make, n, options = TEAMS[kind]
+    rng = np.random.default_rng(88)
+    a, b = make(rng, n), make(rng, n)
+    want = gm.matmul(a, b, engine="native", threads=1, **options)
+    for name in list(native._HALVING_SIZE):
+        monkeypatch.setitem(native._HALVING_SIZE, name, 64)
+    assert_bits(gm.matmul(a, b, engine="native", threads=4, **options), want)
+
+
+def test_a_team_of_threads_multiplies_pairs() -> None:
+    if not next(r for r in gm.engines() if r.name == "native").available:
+        pytest.skip("native does not run here")
+    rng = np.random.default_rng(87)
+    a, b = (gm.DoubleDouble(_gaussian(rng, 200), 2.0**-60 * _gaussian(rng, 200)) for _ in range(2))
+    want, got = (gm.matmul(a, b, engine="native", threads=threads) for threads in (1, 4))
+    assert_bits(got.hi, want.hi)
+    assert_bits(got.lo, want.lo)
 
 
 def test_concurrent_calls_share_an_operand(engine: str) -> None:
