@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -33,21 +32,52 @@ def each(engine: Engine, stack: Stack, body: Callable[[Engine, Index], Result]) 
     workers = min(engine.threads, len(indices))
     if workers < 2 or work > LARGEST_SHARED or work * len(indices) < LEAST_SHARED:
         return [body(engine, index) for index in indices]
-    alone, stop = engine.alone(), threading.Event()
+    return _side_by_side(engine.alone(), indices, workers, body)
 
-    def run(part: list[Index]) -> list[Result]:
-        results = []
-        for index in part:
-            if stop.is_set():
+
+def _side_by_side(
+    alone: Engine, indices: list[Index], workers: int, body: Callable[[Engine, Index], Result]
+) -> list[Result]:
+    """`each` on threads of its own: those of concurrent.futures refuse work once the interpreter's main thread ends."""
+    results: dict[int, Result] = {}
+    errors: dict[int, BaseException] = {}
+    size, count = -(-len(indices) // (4 * workers)), len(indices)
+    starts, end = iter(range(0, count, size)), count  # products from `end` on are dropped
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal end
+        while True:
+            with lock:
+                start = next(starts, count)
+            for i in range(start, min(start + size, count)):
+                if i >= end:
+                    break
+                try:
+                    results[i] = body(alone, indices[i])
+                except BaseException as error:  # raised again by the calling thread
+                    with lock:
+                        errors[i], end = error, min(end, i)
+            if start >= end:
+                return
+
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(workers):
+            thread = threading.Thread(target=work)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads: the system's limit, or the interpreter is about to end
                 break
-            results.append(body(alone, index))
-        return results
-
-    size = -(-len(indices) // (4 * workers))
-    with ThreadPoolExecutor(workers) as pool:
-        parts = [pool.submit(run, indices[i : i + size]) for i in range(0, len(indices), size)]
-        try:
-            return [result for part in parts for result in part.result()]
-        finally:
-            stop.set()  # after an error or an interruption
-            pool.shutdown(wait=True, cancel_futures=True)
+            threads.append(thread)
+        if not threads:
+            work()
+        for thread in threads:
+            thread.join()
+    finally:
+        end = 0 if len(results) < count else end  # an interruption: nothing more begins
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [results[i] for i in range(count)]
