@@ -1,8 +1,10 @@
 """Stacks run side by side: the same bits, errors and interruptions as one after another."""
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -118,3 +120,26 @@ def late():
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout.split() == ["True", "50.0"], ran.stderr
+
+
+def test_after_an_interruption_nothing_runs_any_more() -> None:
+    stack = as_stack(np.zeros((64, 50, 50)), np.zeros((50, 50)))
+    running: list[int] = []
+
+    def body(_: Any, index: tuple[int, ...]) -> None:
+        running.append(index[0])
+        time.sleep(0.02)
+        running.remove(index[0])
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(5):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                stacks.each(get_engine("native", 2), stack, body)
+            assert running == []
+    finally:
+        signal.signal(signal.SIGALRM, before)

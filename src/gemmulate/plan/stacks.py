@@ -42,42 +42,44 @@ def _side_by_side(
     results: dict[int, Result] = {}
     errors: dict[int, BaseException] = {}
     size, count = -(-len(indices) // (4 * workers)), len(indices)
-    starts, end = iter(range(0, count, size)), count  # products from `end` on are dropped
-    lock = threading.Lock()
+    following, end, running = 0, count, 0  # products from `end` on are dropped
+    changed = threading.Condition()
 
     def work() -> None:
-        nonlocal end
+        nonlocal following, end, running
         while True:
-            with lock:
-                start = next(starts, count)
+            with changed:
+                start = following
+                if start >= end:
+                    return
+                following, running = start + size, running + 1
             for i in range(start, min(start + size, count)):
                 if i >= end:
                     break
                 try:
                     results[i] = body(alone, indices[i])
                 except BaseException as error:  # raised again by the calling thread
-                    with lock:
+                    with changed:
                         errors[i], end = error, min(end, i)
-            if start >= end:
-                return
+            with changed:
+                running -= 1
+                changed.notify_all()
 
-    threads: list[threading.Thread] = []
     try:
-        for _ in range(workers):
-            thread = threading.Thread(target=work)
+        for started in range(workers):
             try:
-                thread.start()
+                threading.Thread(target=work).start()
             except RuntimeError:  # no more threads: the system's limit, or the interpreter is about to end
+                if not started:
+                    work()
                 break
-            threads.append(thread)
-        if not threads:
-            work()
-        for thread in threads:
-            thread.join()
-    finally:
-        end = 0 if len(results) < count else end  # an interruption: nothing more begins
-        for thread in threads:
-            thread.join()
+        with changed:
+            changed.wait_for(lambda: following >= end and not running)
+    except BaseException:  # an interruption: nothing more begins. (An interrupted Thread.join forgets its thread.)
+        with changed:
+            end = 0
+            changed.wait_for(lambda: not running)
+        raise
     if errors:
         raise errors[min(errors)]
     return [results[i] for i in range(count)]
