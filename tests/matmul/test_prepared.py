@@ -102,3 +102,22 @@ def test_what_is_kept_is_bounded() -> None:
         gm.prepare(a, max_bytes=-1)
     with pytest.raises(TypeError, match="a is a str"):
         gm.prepare("no matrix")
+
+
+def test_numbers_of_bytes_of_any_integer_type() -> None:
+    a = np.eye(3)
+    for limit in (np.int64(0), np.uint8(7), 10**30):
+        assert_bits(gm.prepare(a, max_bytes=limit) @ a, a)
+    for wrong in (True, np.True_, 1.5, "1", None, np.int64(-1)):
+        with pytest.raises(ValueError, match="max_bytes = "):
+            gm.prepare(a, max_bytes=wrong)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_prepared_or_shared_is_said() -> None:
+    with pytest.raises(TypeError, match=r"a is a DoubleDouble.*pass it to gm\.matmul"):
+        gm.prepare(gm.DoubleDouble(np.eye(2)))
+    prepared = gm.prepare(np.eye(2))
+    assert prepared.__array__(np.float32).dtype == np.float32
+    assert prepared.__array__(np.float64, copy=False) is prepared.__array__()
+    with pytest.raises(ValueError, match="only by a copy"):
+        prepared.__array__(np.float32, copy=False)

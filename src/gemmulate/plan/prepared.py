@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
+from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.operands import as_operand
 
 # Engine methods whose result depends on one operand and settings, and where the operand stands among the arguments.
@@ -67,6 +69,8 @@ class Prepared:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if dtype is not None and np.dtype(dtype) != self._array.dtype:
+            if copy is False:
+                raise ValueError(f"copy = False, but {self.dtype} becomes {np.dtype(dtype)} only by a copy; omit it")
             return self._array.astype(dtype)
         return self._array.copy() if copy else self._array
 
@@ -146,7 +150,7 @@ def _frozen(argument: Any) -> Any:
     return argument
 
 
-def prepare(a: Any, *, max_bytes: int = 1 << 30) -> Prepared:
+def prepare(a: Any, *, max_bytes: SupportsIndex = 1 << 30) -> Prepared:
     """Keep what products need of `a` (any operand that `gm.matmul` takes but DoubleDouble) between products.
 
     The first product with an operand of a kind surveys and packs `a`; later ones with like settings reuse both.
@@ -160,8 +164,11 @@ def prepare(a: Any, *, max_bytes: int = 1 << 30) -> Prepared:
     """
     if isinstance(a, Prepared):
         return a
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+    if isinstance(a, DoubleDouble):
+        raise TypeError("a is a DoubleDouble, of which nothing can be kept; pass it to gm.matmul as it is")
+    integral = isinstance(max_bytes, SupportsIndex) and not isinstance(max_bytes, (bool, np.bool_))
+    if not integral or (limit := operator.index(max_bytes)) < 0:
         raise ValueError(f"max_bytes = {max_bytes!r} is not a number of bytes ≥ 0; 2**30 keeps up to 1 GiB")
     array = np.array(as_operand(a, "a"), copy=True, order="K")
     array.flags.writeable = False
-    return Prepared(array, max_bytes)
+    return Prepared(array, limit)

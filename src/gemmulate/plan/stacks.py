@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -33,21 +32,54 @@ def each(engine: Engine, stack: Stack, body: Callable[[Engine, Index], Result]) 
     workers = min(engine.threads, len(indices))
     if workers < 2 or work > LARGEST_SHARED or work * len(indices) < LEAST_SHARED:
         return [body(engine, index) for index in indices]
-    alone, stop = engine.alone(), threading.Event()
+    return _side_by_side(engine.alone(), indices, workers, body)
 
-    def run(part: list[Index]) -> list[Result]:
-        results = []
-        for index in part:
-            if stop.is_set():
+
+def _side_by_side(
+    alone: Engine, indices: list[Index], workers: int, body: Callable[[Engine, Index], Result]
+) -> list[Result]:
+    """`each` on threads of its own: those of concurrent.futures refuse work once the interpreter's main thread ends."""
+    results: dict[int, Result] = {}
+    errors: dict[int, BaseException] = {}
+    size, count = -(-len(indices) // (4 * workers)), len(indices)
+    following, end, running = 0, count, 0  # products from `end` on are dropped
+    changed = threading.Condition()
+
+    def work() -> None:
+        nonlocal following, end, running
+        while True:
+            with changed:
+                start = following
+                if start >= end:
+                    return
+                following, running = start + size, running + 1
+            for i in range(start, min(start + size, count)):
+                if i >= end:
+                    break
+                try:
+                    results[i] = body(alone, indices[i])
+                except BaseException as error:  # raised again by the calling thread
+                    with changed:
+                        errors[i], end = error, min(end, i)
+            with changed:
+                running -= 1
+                changed.notify_all()
+
+    try:
+        for started in range(workers):
+            try:
+                threading.Thread(target=work).start()
+            except RuntimeError:  # no more threads: the system's limit, or the interpreter is about to end
+                if not started:
+                    work()
                 break
-            results.append(body(alone, index))
-        return results
-
-    size = -(-len(indices) // (4 * workers))
-    with ThreadPoolExecutor(workers) as pool:
-        parts = [pool.submit(run, indices[i : i + size]) for i in range(0, len(indices), size)]
-        try:
-            return [result for part in parts for result in part.result()]
-        finally:
-            stop.set()  # after an error or an interruption
-            pool.shutdown(wait=True, cancel_futures=True)
+        with changed:
+            changed.wait_for(lambda: following >= end and not running)
+    except BaseException:  # an interruption: nothing more begins. (An interrupted Thread.join forgets its thread.)
+        with changed:
+            end = 0
+            changed.wait_for(lambda: not running)
+        raise
+    if errors:
+        raise errors[min(errors)]
+    return [results[i] for i in range(count)]
