@@ -37,8 +37,11 @@ _WRAPPED_COST = {
     "avx512vnni": {4: 4.0, 8: 9.0},
 }
 
-# Least of m, k, n from which one level of Strassen and Winograd's algorithm over residues pays.
-_HALVING_SIZE = {"scalar": 512, "avx2": 1024, "avxvnni": 4096, "avx512vnni": 4096}
+# Least of m, k, n from which one level of Strassen and Winograd's algorithm over residues pays: time of the halved over
+# the plain product, 14 moduli, 2 threads, EPYC Zen 5, 2026-11-30: scalar 0.92 (256), 0.90 (512); AVX2 1.06 (1,024),
+# 0.96 (2,048); AVX512-VNNI 1.04 (2,048), 1.04 (4,096), 1.00 (6,144), 0.99 (8,192): what it saves in multiplications it
+# loses in traffic, 7/4 of the residues. AVX-VNNI was not run.
+_HALVING_SIZE = {"scalar": 256, "avx2": 2048, "avxvnni": math.inf, "avx512vnni": math.inf}
 # The same of a product by anchored sums (17.5 bare INT8 products with AVX512-VNNI, 9.2 with AVX2, measured as above;
 # AVX-VNNI by instruction counts, not run). No kernel without FMA.
 _ANCHORED_COST = {"scalar": math.inf, "avx2": 7.0, "avxvnni": 24.0, "avx512vnni": 16.0}
