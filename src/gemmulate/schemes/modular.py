@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
-from gemmulate.schemes.integers import IntegerChoice, choose_integers, multiply_integers
+from gemmulate.schemes.integers import IntegerChoice, choose_for_ranges, multiply_integers
 
 LARGEST_MODULUS = 1 << 63
 
@@ -37,7 +37,7 @@ def reduce_operand(engine: Engine, x: Array, p: int) -> Array:
 def choose_modular(engine: Engine, a: Array, bt: Array, p: int) -> tuple[Array, Array, IntegerChoice]:
     """Both operands reduced, and the cheapest exact product of what is left."""
     a, bt = reduce_operand(engine, a, p), reduce_operand(engine, bt, p)
-    return a, bt, choose_integers(engine, a, bt)
+    return a, bt, choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
 
 
 def multiply_modular(engine: Engine, a: Array, bt: Array, p: int, out: Array) -> None:
