@@ -123,9 +123,6 @@ void bind_products(nanobind::module_& m) {
     return run(progress, [&](const Poll& poll) { return multiply_wrapped(left, right, t, threads, poll); });
   }, nb::arg("left"), nb::arg("right"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
 
-  m.def("has_anchored", [](const std::string& isa) { return find_isa(isa).anchored.multiply != nullptr; },
-        nb::arg("isa"));
-
   m.def("multiply_anchored", [](const AnchoredOperand& left, const AnchoredOperand& right, MutableMatrix out,
                                 const std::string& format, int64_t limit, int threads, nb::object progress) {
     const Panels &a = left.panels, &b = right.panels;

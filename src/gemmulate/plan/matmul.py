@@ -181,12 +181,6 @@ def matrices(stack: Stack, index: Index) -> tuple[Array, Array]:
     return kernel_view(stack.a[index]), kernel_view(stack.b[index].T)
 
 
-def _matrices(stack: Stack) -> Any:
-    """(index, a (m, k), b.T (n, k)) of every product of the stack."""
-    for index in np.ndindex(*stack.batch):
-        yield index, *matrices(stack, index)
-
-
 def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array | None) -> Array:
     dtype = np.dtype(stack.a.dtype.newbyteorder("="))
     _check_out(out, stack)
@@ -277,8 +271,8 @@ def _integer_stack(engine: Engine, stack: Stack, overflow: Overflow, out: Array 
     dtype = integer_result(stack)
     if overflow == "object":
         result = np.empty(stack.full_shape, dtype=object)
-        for index, a, bt in _matrices(stack):
-            result[index] = _exact_objects(engine, a, bt)
+        for index in np.ndindex(*stack.batch):
+            result[index] = _exact_objects(engine, *matrices(stack, index))
         if out is not None:
             _store_checked(result.reshape(stack.shape), out, _object_bits(result))
         return result
