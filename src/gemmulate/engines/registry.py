@@ -71,12 +71,14 @@ def _thread_count(threads: int | None) -> int | None:
     return count
 
 
-def get_engine(name: str | None = None, threads: int | None = None) -> Engine:
-    """The engine called `name` (default: native where built, else reference) on `threads` threads.
+def get_engine(name: str | Engine | None = None, threads: int | None = None) -> Engine:
+    """The engine called `name` (default: native where built, else reference) on `threads` threads; an engine is itself.
 
     Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
     """
     count = _thread_count(threads)
+    if isinstance(name, Engine):
+        return name
     if name is not None and not isinstance(name, str):
         raise _unknown(name)
     return _engine(name, count)
