@@ -25,8 +25,7 @@ INT32_DEPTH = (2**31 - 1) // (128 * 128) // 8 * 8
 class ProductRules:
     """What shapes a device's INT8 product takes: (m, k) times (k, n), and the depth that its accumulator sums exactly.
 
-    m at least `least_rows`, k at least `least_depth`; k and n multiples of `multiple`; `depth` too, which k is not
-    to exceed.
+    m at least `least_rows`, k in `least_depth` … `depth`; k, n and `depth` multiples of `multiple`.
     """
 
     least_rows: int = 1
@@ -96,7 +95,8 @@ class Library(ABC):
         """a (m, k) bᵀ for b (n, k), int8 of any shape, exact: int32, or int64 beyond the accumulator's depth."""
         (m, k), n, rules = a.shape, b.shape[0], self.rules
         rows, columns = max(rules.least_rows - m, 0), -n % rules.multiple
-        deep = max(-k % rules.multiple, rules.least_depth - k)
+        deep = max(rules.least_depth - (k % rules.depth or min(k, rules.depth)), 0)  # of the last part
+        deep += -(k + deep) % rules.multiple
         if rows or deep:
             a = self.pad(a, rows, deep)
         if columns or deep:
