@@ -117,9 +117,10 @@ def _thread_count(threads: int | None) -> int | None:
 
 
 def get_engine(name: str | Engine | None = None, threads: int | None = None) -> Engine:
-    """The engine called `name` (default: native where built, else reference) on `threads` threads; an engine is itself.
+    """The engine called `name` (default: native where built, else reference) on `threads` threads.
 
-    Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
+    An engine in place of the name is returned as it is. Raises ValueError for an unknown name, EngineUnavailable for
+    one that cannot run here.
     """
     count = _thread_count(threads)
     if isinstance(name, Engine):

@@ -15,6 +15,8 @@ import torch
 
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import Library, ProductRules, Tensor
+from gemmulate.engines.base import Engine
+from gemmulate.engines.torch_array import TorchArray, as_tensor, empty
 
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
 CPU_RULES = ProductRules(least_depth=2)
@@ -49,16 +51,31 @@ class TorchLibrary(Library):
     """Tensors on one device. The number of threads is torch's (`torch.set_num_threads`), for all its callers."""
 
     xp = torch
+    arrays = TorchArray
 
     def __init__(self, device: str = "cpu", rules: ProductRules | None = None) -> None:
         self.device = torch.device(device)
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
         self.block = 1 << 17 if on_host else 1 << 23
+        self.panel = None if on_host else (4096, 4096)
         self.rules = rules or (CPU_RULES if on_host else CUDA_RULES)
         self._integer = not on_host or _int_mm_is_exact()
 
-    def load(self, x: npt.NDArray[Any]) -> Tensor:
+    def memory(self) -> int:
+        if self.device.type != "cuda":
+            return super().memory()
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
+        return empty(shape, dtype, self.device)
+
+    def device_array(self, x: npt.NDArray[Any]) -> TorchArray:
+        return TorchArray(as_tensor(x).to(self.device))
+
+    def load(self, x: npt.NDArray[Any] | TorchArray) -> Tensor:
+        if isinstance(x, TorchArray):
+            return x.tensor.to(self.device)
         # Torch shares memory that may be written and whose strides are not negative.
         if not x.flags.writeable or any(s < 0 or s % x.itemsize for s in x.strides):
             x = x.copy()
@@ -94,6 +111,18 @@ class TorchLibrary(Library):
         return torch.nn.functional.pad(x, (0, columns, 0, rows))
 
 
+@lru_cache(maxsize=64)
 def torch_engine(name: str, device: str) -> ArrayEngine:
     """The array engine on tensors of a torch device."""
     return ArrayEngine(name, TorchLibrary(device))
+
+
+def on_device(engine: Engine, device: torch.device) -> Engine:
+    """The engine for tensors of exactly this device; TypeError where it is one for others."""
+    library = getattr(engine, "library", None)
+    if not isinstance(library, TorchLibrary) or library.device.type != device.type:
+        kind = library.device.type if isinstance(library, TorchLibrary) else "other frameworks"
+        raise TypeError(
+            f"engine = {engine.name!r} takes tensors of {kind}, a is on {device}; move them, or leave engine out"
+        )
+    return engine if library.device == device else torch_engine(engine.name, str(device))

@@ -163,13 +163,11 @@ def check_options(accuracy: str | Bits, modulus: int | None, overflow: str) -> G
 def _check_out(out: Array | None, stack: Stack) -> None:
     if out is None:
         return
-    if not isinstance(out, np.ndarray):
-        if type(out) is type(stack.a) and out.shape == stack.shape:
-            return
+    if not isinstance(out, (np.ndarray, type(stack.a))):
         raise TypeError(f"out is a {type(out).__name__}; pass a NumPy array of shape {stack.shape}")
     if out.shape != stack.shape:
         raise ValueError(f"out has shape {out.shape}, the product has shape {stack.shape}")
-    if not out.flags.writeable:
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise ValueError("out is read-only; pass a writable array")
 
 

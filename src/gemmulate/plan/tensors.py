@@ -54,13 +54,14 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
 
 def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """The product without a gradient; checked tensors of one device."""
-    from gemmulate.engines.torch_array import TorchArray, as_tensor, to_numpy
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, plain, to_numpy
     from gemmulate.plan.matmul import matmul
 
     runner = device_engine(a.device, engine, options["threads"])
-    if runner is not None and options["formats"] is None:
+    # Python ints and planes of formats are made on the host.
+    if runner is not None and options["formats"] is None and options["overflow"] != "object":
         target: Any = None if out is None else TorchArray(out)
-        result = matmul(TorchArray(a.detach()), TorchArray(b.detach()), out=target, engine=runner, **options)
+        result = matmul(TorchArray(plain(a)), TorchArray(plain(b)), out=target, engine=runner, **options)
         return out if out is not None else result.tensor
     target = None if out is None else to_numpy(out)  # a copy, where it is not the CPU's
     result = matmul(to_numpy(a), to_numpy(b), out=target, engine=engine, **options)
@@ -91,15 +92,9 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
     runner = get_engine(engine, threads)
     if runner.arrays is None:
         return None
-    from gemmulate.engines.torch_array import TorchArray
+    from gemmulate.engines.torch import on_device
 
-    on: Any = runner
-    if runner.arrays is not TorchArray or on.device_type != device.type:
-        raise TypeError(
-            f"engine = {engine!r} takes tensors of device {on.device_type}, a is on {device}; move the operands, or "
-            "leave engine out"
-        )
-    return runner
+    return on_device(runner, device)
 
 
 _DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those

@@ -367,6 +367,7 @@ def _multiply_residues(
         uncertain.append(outcome.uncertain + np.array([rows.start, columns.start], dtype=np.int64))
 
     for_blocks(
+        engine,
         m,
         n,
         k * system.bytes_per_entry,
