@@ -125,6 +125,9 @@ struct Isa {
   void (*bits_needed)(const double* magnitudes, const double* sum_right, double sum_left, double budget, int64_t n,
                       uint8_t* out);
   ByteKernels bytes;
+  // x mod p of least magnitude (kernels.inc): p < 2^31; p < 2^62 and every |x| < p, else false.
+  void (*centre)(const int64_t* x, int64_t n, int64_t p, bool is_unsigned, int64_t* out);
+  bool (*centre_near)(const int64_t* x, int64_t n, int64_t p, int64_t* out);
 };
 
 const Isa& isa_scalar();

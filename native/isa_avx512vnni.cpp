@@ -98,7 +98,7 @@ const Isa& isa_avx512vnni() {
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near};
   return isa;
 }
 

@@ -58,7 +58,7 @@ const Isa& isa_avxvnni() {
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near};
   return isa;
 }
 

@@ -40,7 +40,7 @@ const Isa& isa_scalar() {
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near};
   return isa;
 }
 

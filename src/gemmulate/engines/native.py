@@ -224,7 +224,7 @@ class NativeEngine(Engine):
             return self.centred(x.T, p).T
         narrow = next((t for t in (np.int8, np.int16, np.int32) if p < 1 << 8 * np.dtype(t).itemsize), np.int64)
         out = np.empty(x.shape, dtype=narrow)
-        self._core.centre_integers(x, p, out, self._threads, progress.current())
+        self._core.centre_integers(self._isa, x, p, out, self._threads, progress.current())
         return out
 
     @property
