@@ -35,9 +35,10 @@ class ProductRules:
     depth: int = INT32_DEPTH
 
     def __post_init__(self) -> None:
-        if not 0 < self.depth <= INT32_DEPTH or self.depth % self.multiple:
+        if not self.least_depth <= self.depth <= INT32_DEPTH or self.depth < 1 or self.depth % self.multiple:
             raise ValueError(
-                f"depth = {self.depth} is not a multiple of {self.multiple} in 1 … {INT32_DEPTH}, what int32 sums hold"
+                f"depth = {self.depth} is not a multiple of {self.multiple} in {max(self.least_depth, 1)} … "
+                f"{INT32_DEPTH}; choose one that int32 sums hold"
             )
 
 
