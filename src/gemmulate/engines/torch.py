@@ -63,7 +63,8 @@ class TorchLibrary(Library):
         self.device = torch.device(device)
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
-        self.block = 1 << 15 if on_host else 1 << 23
+        # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
+        self.block = 1 << 15 if on_host else max(1 << 15, min(1 << 23, self.memory() // 4 // 2048))
         self.panel = None if on_host else (4096, 4096)
         self.rules = rules or (CPU_RULES if on_host else CUDA_RULES)
         self._integer = not on_host or _int_mm_is_exact()
