@@ -125,7 +125,7 @@ def _fused(moduli: int, blocks: tuple[int, int, int, int, int] = fused.FUSED_BLO
     limbs = limb_count(ResidueSystem(INT8_MODULI[:moduli]))
     constants = {"KIND": 0, "EVEN": True, "SHALLOW": True, "COUNT": moduli, "LIMBS": limbs, "FRACTION": 52}
     constants |= {"EXPONENT": 11, "CHECK": False, "WIDE": limbs, "BLOCK_M": block_m, "BLOCK_N": block_n}
-    constants |= {"BLOCK_K": block_k, "GROUP": 8}
+    constants |= {"BLOCK_K": block_k, "GROUP": 8, "PARTS": fused.PARTS}
     name = f"fused_floats int8, {moduli} moduli, {block_m}×{block_n}×{block_k}"
     return Variant(name, fused.fused_floats_kernel, arguments, constants, warps, stages)
 

@@ -28,7 +28,6 @@ def multiply_all(
     a,
     b,
     reduction,
-    table,
     tile_m,
     tile_n,
     m,
@@ -44,12 +43,12 @@ def multiply_all(
     EVEN: tl.constexpr,
     SHALLOW: tl.constexpr,
     COUNT: tl.constexpr,
-    LIMBS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
-    """The exact integers of one tile, two's complement limbs."""
+    """The CRT digits of one tile, four moduli to an int32, in PARTS groups of columns."""
     x = tile_pointers(a, tile_m * BLOCK_M, m, stride_a, BLOCK_M, BLOCK_K)
     y = tile_pointers(b, tile_n * BLOCK_N, n, stride_b, BLOCK_N, BLOCK_K).T
     zero = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
@@ -63,9 +62,30 @@ def multiply_all(
         packed = put_byte(packed, digit, modulus, COUNT)
         x += plane_a
         y += plane_b
-    total = no_digits(zero, LIMBS)
+    parts = ()
+    for w in tl.static_range((COUNT + 3) // 4):
+        parts = parts + (columns_in_parts(packed[w], BLOCK_M, BLOCK_N, PARTS),)
+    return parts
+
+
+@triton.jit
+def columns_in_parts(word, BLOCK_M: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """A tile (BLOCK_M, WIDTH) cut into PARTS tiles of neighbouring columns."""
+    if PARTS == 1:
+        parts = (word,)
+    else:
+        left, right = tl.split(tl.permute(tl.reshape(word, (BLOCK_M, 2, WIDTH // 2)), (0, 2, 1)))
+        parts = columns_in_parts(left, BLOCK_M, WIDTH // 2, PARTS // 2)
+        parts = parts + columns_in_parts(right, BLOCK_M, WIDTH // 2, PARTS // 2)
+    return parts
+
+
+@triton.jit
+def unpack(parts, part, table, COUNT: tl.constexpr, LIMBS: tl.constexpr):
+    """The integers, two's complement limbs, of one part of the columns; parts[w][part] holds digits 4 w … 4 w + 3."""
+    total = no_digits(parts[0][part] * 0, LIMBS)
     for modulus in tl.static_range(COUNT):
-        digit = (packed[modulus // 4] >> (8 * (modulus % 4))) & 0xFF
+        digit = (parts[modulus // 4][part] >> (8 * (modulus % 4))) & 0xFF
         total = add_digit(total, digit, table + modulus * (LIMBS + 2), LIMBS)
     return settle(total, table + COUNT * (LIMBS + 2), LIMBS)
 
@@ -116,15 +136,15 @@ def fused_floats_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """One tile of C, floats of the layout (FRACTION, EXPONENT)."""
     tile_m, tile_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP)
-    limbs = multiply_all(
+    parts = multiply_all(
         a,
         b,
         reduction,
-        table,
         tile_m,
         tile_n,
         m,
@@ -140,37 +160,37 @@ def fused_floats_kernel(
         EVEN,
         SHALLOW,
         COUNT,
-        LIMBS,
         BLOCK_M,
         BLOCK_N,
         BLOCK_K,
+        PARTS,
     )
     i = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    j = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    inside = (i < m)[:, None] & (j < n)[None, :]
-    store_float(
-        limbs,
-        i,
-        j,
-        row_exponent,
-        column_exponent,
-        row_lost,
-        column_lost,
-        left_bits,
-        right_bits,
-        out,
-        open_,
-        i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n,
-        inside,
-        i < m,
-        j < n,
-        i.to(tl.int64)[:, None] * n + j[None, :],
-        LIMBS,
-        FRACTION,
-        EXPONENT,
-        CHECK,
-        WIDE,
-    )
+    for part in tl.static_range(PARTS):
+        j = tile_n * BLOCK_N + part * (BLOCK_N // PARTS) + tl.arange(0, BLOCK_N // PARTS)
+        store_float(
+            unpack(parts, part, table, COUNT, LIMBS),
+            i,
+            j,
+            row_exponent,
+            column_exponent,
+            row_lost,
+            column_lost,
+            left_bits,
+            right_bits,
+            out,
+            open_,
+            i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n,
+            (i < m)[:, None] & (j < n)[None, :],
+            i < m,
+            j < n,
+            i.to(tl.int64)[:, None] * n + j[None, :],
+            LIMBS,
+            FRACTION,
+            EXPONENT,
+            CHECK,
+            WIDE,
+        )
 
 
 @triton.jit
@@ -201,15 +221,15 @@ def fused_words_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """One tile of C, WORDS 64-bit words of each integer."""
     tile_m, tile_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP)
-    limbs = multiply_all(
+    parts = multiply_all(
         a,
         b,
         reduction,
-        table,
         tile_m,
         tile_n,
         m,
@@ -225,19 +245,23 @@ def fused_words_kernel(
         EVEN,
         SHALLOW,
         COUNT,
-        LIMBS,
         BLOCK_M,
         BLOCK_N,
         BLOCK_K,
+        PARTS,
     )
     i = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    j = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    at = i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n
-    store_words(limbs, out, longest, at, (i < m)[:, None] & (j < n)[None, :], LIMBS, WORDS)
+    for part in tl.static_range(PARTS):
+        j = tile_n * BLOCK_N + part * (BLOCK_N // PARTS) + tl.arange(0, BLOCK_N // PARTS)
+        at = i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n
+        limbs = unpack(parts, part, table, COUNT, LIMBS)
+        store_words(limbs, out, longest, at, (i < m)[:, None] & (j < n)[None, :], LIMBS, WORDS)
 
 
 # BLOCK_M, BLOCK_N, BLOCK_K, warps, stages.
 FUSED_BLOCKS = (64, 64, 128, 8, 4)
+# Columns are put together in so many groups: fewer limbs are in registers at a time.
+PARTS = 4
 
 
 def fused_floats(
@@ -287,6 +311,7 @@ def fused_floats(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_K=block_k,
+        PARTS=PARTS,
         GROUP=8,
         num_warps=warps,
         num_stages=stages,
@@ -331,6 +356,7 @@ def fused_words(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_K=block_k,
+        PARTS=PARTS,
         GROUP=8,
         num_warps=warps,
         num_stages=stages,
