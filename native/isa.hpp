@@ -55,6 +55,13 @@ struct PairKernels {
                     int64_t* lsb, int64_t* special);
   void (*norms)(const double* x, const double* f1, const double* f2, int64_t n, double* sum, double* square);
 };
+// Direct products of bytes (byte_kernels.inc).
+struct ByteKernels {
+  void (*pack)(const uint8_t* x, int64_t stride_v, int64_t stride_k, int64_t width, int64_t depth, uint8_t* out);
+  void (*shift)(bool left, uint8_t* block, int64_t quads, uint8_t offset, int64_t* sums);
+  int32_t (*correct_i32)(const int32_t* sum, const int32_t* column, int32_t row, int64_t n, int32_t* out);
+  int32_t (*correct_i64)(const int32_t* sum, const int32_t* column, int32_t row, int64_t n, int64_t* out);
+};
 // Lanes of `exponents` that saw no number: largest -kUnsetExponent, lsb +kUnsetExponent, or a few thousand off.
 inline constexpr int64_t kUnsetExponent = 1 << 20;
 
@@ -117,6 +124,7 @@ struct Isa {
   PairKernels pair;
   void (*bits_needed)(const double* magnitudes, const double* sum_right, double sum_left, double budget, int64_t n,
                       uint8_t* out);
+  ByteKernels bytes;
 };
 
 const Isa& isa_scalar();

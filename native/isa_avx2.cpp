@@ -15,6 +15,8 @@ constexpr int kVectorBytes = 32;
 // Tile 2 x 16, packing [k/4][width][4]; 8 accumulators of two partial sums for each column, 4 for b, 1 for a.
 constexpr int kMr = 2, kNr = 16;
 
+#include "byte_kernels.inc"
+
 void igemm_i32_u8s8_2x16_avx2(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc,
                               bool accumulate) {
   __m256i acc[kMr][4];
@@ -52,7 +54,8 @@ const Isa& isa_avx2() {
                            {4, 4, wrap64_4x4_avx2},
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
-                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
+                           kByteKernels};
   return isa;
 }
 

@@ -15,6 +15,8 @@ constexpr int kVectorBytes = 64;
 // Exact to depth 65,793 (u8 x s8 into int32).
 constexpr int kMr = 12, kNr = 32;
 
+#include "byte_kernels.inc"
+
 void igemm_i32_u8s8_12x32_avx512vnni(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc,
                                      bool accumulate) {
   __m512i acc[kMr][2];
@@ -95,7 +97,8 @@ const Isa& isa_avx512vnni() {
                            {12, 16, multiply_wide<uint64_t, 12, 2>},
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},
-                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
+                           kByteKernels};
   return isa;
 }
 

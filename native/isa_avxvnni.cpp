@@ -16,6 +16,8 @@ constexpr int kVectorBytes = 32;
 // Exact to depth 65,793 (u8 x s8 into int32).
 constexpr int kMr = 6, kNr = 16;
 
+#include "byte_kernels.inc"
+
 void igemm_i32_u8s8_6x16_avxvnni(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc,
                                  bool accumulate) {
   __m256i acc[kMr][2];
@@ -55,7 +57,8 @@ const Isa& isa_avxvnni() {
                            {4, 4, wrap64_4x4_avx2},
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
-                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
+                           kByteKernels};
   return isa;
 }
 

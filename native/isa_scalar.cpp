@@ -1,4 +1,8 @@
 // Kernels for any processor: plain C++, no intrinsics.
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "isa.hpp"
 
 namespace gemmulate {
@@ -10,6 +14,8 @@ constexpr int kVectorBytes = 16;
 
 // Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
 constexpr int kMr = 4, kNr = 8;
+
+#include "byte_kernels.inc"
 
 void igemm_i32_u8s8_4x8_scalar(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc,
                                bool accumulate) {
@@ -33,7 +39,8 @@ const Isa& isa_scalar() {
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
-                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed};
+                           scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
+                           kByteKernels};
   return isa;
 }
 

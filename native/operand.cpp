@@ -365,6 +365,19 @@ Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTab
   return o;
 }
 
+namespace {
+
+constexpr int kMostWidth = 64;  // of a panel, any instruction set
+
+// The first byte of a block of bytes that lies wholly within the matrix and is contiguous in one direction, else null.
+const uint8_t* whole_block(const View& x, int64_t v0, int64_t width, int64_t p0, int64_t block) {
+  if ((x.type != Type::u8 && x.type != Type::i8) || (x.stride_v != 1 && x.stride_k != 1)) return nullptr;
+  if (v0 + width > x.vectors || p0 + block > x.depth) return nullptr;
+  return static_cast<const uint8_t*>(x.data) + v0 * x.stride_v + p0 * x.stride_k;
+}
+
+}  // namespace
+
 Operand pack_direct(const Isa& isa, bool left, const View& x, int64_t zero_point, int threads, const Poll& poll) {
   Operand o = make_operand(isa, left, 1, x.vectors, x.depth);
   o.zero_point = zero_point;
@@ -372,20 +385,20 @@ Operand pack_direct(const Isa& isa, bool left, const View& x, int64_t zero_point
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
     const int64_t v0 = panel * o.width;
     uint8_t* out = const_cast<uint8_t*>(o.plane(panel, 0)) + p0 * o.width;
-    dispatch_integer(x.type, [&]<class T>(T) {
-      gather<T>(x, v0, o.width, p0, block, out, [zero_point](T e) {
-        return static_cast<uint8_t>(static_cast<uint64_t>(e) - static_cast<uint64_t>(zero_point));
+    const int64_t nv = std::min<int64_t>(o.width, o.vectors - v0);
+    int64_t sums[kMostWidth] = {};
+    if (const uint8_t* bytes = whole_block(x, v0, o.width, p0, block)) {
+      isa.bytes.pack(bytes, x.stride_v, x.stride_k, o.width, block, out);
+      isa.bytes.shift(left, out, block / 4, static_cast<uint8_t>(-zero_point), sums);
+    } else {
+      dispatch_integer(x.type, [&]<class T>(T) {
+        gather<T>(x, v0, o.width, p0, block, out, [zero_point](T e) {
+          return static_cast<uint8_t>(static_cast<uint64_t>(e) - static_cast<uint64_t>(zero_point));
+        });
       });
-    });
-    for (int64_t v = 0; v < std::min<int64_t>(o.width, o.vectors - v0); ++v) {
-      int64_t sum = 0;
-      for (int64_t q = 0; q < block; q += 4)
-        for (int64_t e = 0; e < 4; ++e) {
-          const uint8_t byte = out[q * o.width + 4 * v + e];
-          sum += left ? static_cast<int64_t>(byte) : static_cast<int64_t>(static_cast<int8_t>(byte));
-        }
-      o.sums[static_cast<size_t>(v0 + v)] += sum;
+      isa.bytes.shift(left, out, block / 4, 0, sums);
     }
+    for (int64_t v = 0; v < nv; ++v) o.sums[static_cast<size_t>(v0 + v)] += sums[v];
   });
   return o;
 }

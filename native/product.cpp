@@ -376,6 +376,20 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
            static_cast<Int128>(zb) * left.sums[static_cast<size_t>(i)] +
            static_cast<Int128>(za) * zb * left.depth;
   };
+  // Where every correction and every sum of them fits int32 (any operands of bytes to depth 2^14 at least), the loops
+  // of the instruction set run; else those below.
+  const auto largest = [](const std::vector<int64_t>& sums) {
+    int64_t most = 0;
+    for (const int64_t s : sums) most = std::max(most, std::abs(s));
+    return static_cast<Int128>(most);
+  };
+  const auto magnitude = [](int64_t z) { return static_cast<Int128>(z < 0 ? -static_cast<Int128>(z) : z); };
+  const bool narrow = target.stride_j == 1 && (target.kind == Out::i32 || target.kind == Out::i64) &&
+                      static_cast<Int128>(255 * 128) * left.depth + magnitude(za) * largest(right.sums) +
+                              magnitude(zb) * largest(left.sums) + magnitude(za) * magnitude(zb) * left.depth <
+                          (Int128{1} << 31);
+  std::vector<int32_t> corrections(narrow ? right.sums.size() : 0);
+  for (size_t j = 0; j < corrections.size(); ++j) corrections[j] = static_cast<int32_t>(za * right.sums[j]);
   for_tiles(left, right, threads, poll, [&](const Region& t) {
     thread_local std::vector<int32_t> sums;
     thread_local std::vector<int64_t> total;
@@ -393,7 +407,16 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
     int bits = 0;
     const bool small = std::abs(za) < (int64_t{1} << 31) && std::abs(zb) < (int64_t{1} << 24) &&
                        left.depth < (int64_t{1} << 20);  // every correction and its sum fit int64
-    for (int64_t i = 0; i < t.rows; ++i) {
+    for (int64_t i = 0; narrow && i < t.rows; ++i) {
+      const auto row = static_cast<int32_t>(zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth);
+      const int32_t *sum = sums.data() + i * ld, *column = corrections.data() + t.j0;
+      const int32_t ones =
+          target.kind == Out::i32
+              ? left.isa->bytes.correct_i32(sum, column, row, t.columns, element<int32_t>(target, t.i0 + i, t.j0))
+              : left.isa->bytes.correct_i64(sum, column, row, t.columns, element<int64_t>(target, t.i0 + i, t.j0));
+      bits = std::max(bits, bit_length(static_cast<uint64_t>(ones)) + 1);
+    }
+    for (int64_t i = 0; !narrow && i < t.rows; ++i) {
       const int64_t row = small ? zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth : 0;
       if (small && !deep && target.stride_j == 1 && target.kind != Out::mod) {  // the loops that vectorise
         const int32_t* sum = sums.data() + i * ld;

@@ -42,6 +42,7 @@ _SUBPACKAGES = (
     "evidence",
     "distributed",
     "io",
+    "torch",
 )
 
 __all__ = [

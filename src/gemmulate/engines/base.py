@@ -100,6 +100,7 @@ class Engine(ABC):
     """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
 
     name: str
+    arrays: type | None = None  # arrays of its device that it takes and writes besides NumPy's
     formats: tuple[str, ...] = ()  # narrow formats whose planes carry the products; none: INT8 residues
 
     @property
@@ -236,6 +237,22 @@ class Engine(ABC):
         else:
             positive = x.astype(np.int64) % np.int64(p)
         return np.where(positive > p // 2, positive + np.int64(-p), positive)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An uninitialised array where the engine writes results: NumPy's, or one on its device."""
+        return np.empty(shape, dtype=dtype)
+
+    def to_host(self, x: Array) -> Array:
+        """The values as a NumPy array: x itself if it is one."""
+        return x
+
+    def from_host(self, x: Array) -> Array:
+        """A NumPy array as `empty` makes them."""
+        return x
+
+    def positions_above(self, x: Array, limit: int) -> npt.NDArray[np.int64]:
+        """Indices (count, 2), by rows, of the entries of a matrix of bytes that exceed the limit."""
+        return np.argwhere(x > limit)
 
     @property
     def threads(self) -> int:

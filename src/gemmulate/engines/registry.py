@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
+import sys
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import SupportsIndex
 
 from gemmulate.engines import native
@@ -30,6 +34,42 @@ def _best_isa() -> str | None:
     return available[-1] if available else None
 
 
+def _torch_records() -> tuple[EngineRecord, EngineRecord]:
+    """Torch on the processor and on CUDA. It is imported only where there is an NVIDIA driver to ask it about."""
+
+    def records(
+        reason: str, cuda: str, available: bool = False, on_cuda: bool = False
+    ) -> tuple[EngineRecord, EngineRecord]:
+        return (
+            EngineRecord("torch", "cpu", ("int8",), available, reason),
+            EngineRecord("torch-cuda", "cuda", ("int8",), on_cuda, cuda),
+        )
+
+    if find_spec("torch") is None:
+        missing = "PyTorch is not installed; run `pip install torch`"
+        return records(missing, missing)
+    here = "PyTorch tensors on the processor: torch._int_mm"
+    if not _has_nvidia_driver():
+        return records(here, "no NVIDIA driver was found; install one, and a GPU it drives", True)
+    try:
+        torch = import_module("torch")
+    except (ImportError, OSError) as error:
+        broken = f"PyTorch cannot be imported ({error}); reinstall it"
+        return records(broken, broken)
+    if not torch.cuda.is_available():
+        return records(here, "torch.cuda.is_available() is false; install a PyTorch built for this GPU's CUDA", True)
+    return records(here, "PyTorch tensors on CUDA: torch._int_mm", True, True)
+
+
+def _has_nvidia_driver() -> bool:
+    """Whether the driver's library is there: found out in microseconds, where importing torch takes seconds."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def engines() -> tuple[EngineRecord, ...]:
     """All engines with their availability on this machine, the default one first.
 
@@ -37,6 +77,11 @@ def engines() -> tuple[EngineRecord, ...]:
     >>> [e.available for e in gm.engines() if e.name == "reference"]
     [True]
     """
+    return (*_own_engines(), *_torch_records())
+
+
+def _own_engines() -> tuple[EngineRecord, ...]:
+    """The engines that need no framework."""
     best = _best_isa()
     records = [
         EngineRecord("native", "cpu", ("int8", "uint8"), best is not None, _DESCRIPTIONS[best] if best else _NOT_BUILT)
@@ -71,12 +116,14 @@ def _thread_count(threads: int | None) -> int | None:
     return count
 
 
-def get_engine(name: str | None = None, threads: int | None = None) -> Engine:
-    """The engine called `name` (default: native where built, else reference) on `threads` threads.
+def get_engine(name: str | Engine | None = None, threads: int | None = None) -> Engine:
+    """The engine called `name` (default: native where built, else reference) on `threads` threads; an engine is itself.
 
     Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
     """
     count = _thread_count(threads)
+    if isinstance(name, Engine):
+        return name
     if name is not None and not isinstance(name, str):
         raise _unknown(name)
     return _engine(name, count)
@@ -91,13 +138,18 @@ def _engine(name: str | None, threads: int | None) -> Engine:
     best = _best_isa()
     if name is None:
         name = "reference" if best is None else "native"
-    records = {record.name: record for record in engines()}
+    records = {record.name: record for record in _own_engines()}
+    if name not in records:
+        records = {record.name: record for record in engines()}
     if name not in records:
         raise _unknown(name)
     if not records[name].available:
         raise EngineUnavailable(f"engine = {name!r} cannot run here: {records[name].reason}")
     if name == "reference":
         return ReferenceEngine()
+    if name.startswith("torch"):
+        engine: Engine = import_module("gemmulate.engines.torch").torch_engine(name, records[name].device)
+        return engine
     isa = best if name == "native" else name.removeprefix("native-")
     assert isa is not None
     return NativeEngine(name, isa, threads)

@@ -12,9 +12,10 @@ from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
-from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view
+from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view, result_dtype
 from gemmulate.plan.prepared import Prepared
 from gemmulate.plan.stacks import Index, each
+from gemmulate.plan.tensors import is_tensor, multiply_tensors
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
@@ -41,7 +42,7 @@ def matmul(
     modulus: int | None = None,
     overflow: Overflow = "raise",
     out: Array | tuple[Array, Array] | None = None,
-    engine: str | None = None,
+    engine: str | Engine | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
 ) -> Any:
@@ -96,6 +97,15 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
+    if is_tensor(a) or is_tensor(b) or is_tensor(out):
+        return multiply_tensors(
+            *(a, b, out, engine),
+            accuracy=accuracy,
+            modulus=modulus,
+            overflow=overflow,
+            threads=threads,
+            formats=formats,
+        )
     runner = engine_for(engine, threads, formats)
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus), out)
@@ -120,7 +130,7 @@ def matmul(
     return result if stack.shape else result[()]
 
 
-def engine_for(engine: str | None, threads: int | None, formats: str | Sequence[str] | None) -> Engine:
+def engine_for(engine: str | Engine | None, threads: int | None, formats: str | Sequence[str] | None) -> Engine:
     """The engine asked for, wrapped by the planes of `formats` where these are given."""
     runner = get_engine(engine, threads)
     if formats is None:
@@ -154,6 +164,8 @@ def _check_out(out: Array | None, stack: Stack) -> None:
     if out is None:
         return
     if not isinstance(out, np.ndarray):
+        if type(out) is type(stack.a) and out.shape == stack.shape:
+            return
         raise TypeError(f"out is a {type(out).__name__}; pass a NumPy array of shape {stack.shape}")
     if out.shape != stack.shape:
         raise ValueError(f"out has shape {out.shape}, the product has shape {stack.shape}")
@@ -161,19 +173,22 @@ def _check_out(out: Array | None, stack: Stack) -> None:
         raise ValueError("out is read-only; pass a writable array")
 
 
-def _target(out: Array | None, stack: Stack, dtype: np.dtype[Any]) -> tuple[Array, bool]:
+def _target(engine: Engine, out: Array | None, stack: Stack, dtype: np.dtype[Any]) -> tuple[Array, bool]:
     """Where to compute: out itself if kernels can write it and it overlaps no input, else a new array."""
+    on_host = isinstance(stack.a, np.ndarray)
     if (
         out is not None
         and out.dtype == dtype
-        and out.dtype.isnative
-        and out.flags.aligned
-        and all(s % out.itemsize == 0 for s in out.strides)
+        and (not on_host or _writable_by_kernels(out))
         and not np.may_share_memory(out, stack.a)
         and not np.may_share_memory(out, stack.b)
     ):
         return out.reshape(stack.full_shape), True  # adds dimensions of length 1 at most: a view
-    return np.empty(stack.full_shape, dtype=dtype), False
+    return (np.empty(stack.full_shape, dtype) if on_host else engine.empty(stack.full_shape, dtype)), False
+
+
+def _writable_by_kernels(out: Array) -> bool:
+    return out.dtype.isnative and out.flags.aligned and all(s % out.itemsize == 0 for s in out.strides)
 
 
 def matrices(stack: Stack, index: Index) -> tuple[Array, Array]:
@@ -186,7 +201,7 @@ def _float_stack(engine: Engine, stack: Stack, grade: Grade | Bits, out: Array |
     _check_out(out, stack)
     if out is not None and out.dtype.newbyteorder("=") != dtype:
         raise TypeError(f"out has dtype {out.dtype}, the product has {dtype}: another one would need a second rounding")
-    target, in_place = _target(out, stack, dtype)
+    target, in_place = _target(engine, out, stack, dtype)
     if stack.depth == 0:
         target[...] = 0
     elif target.size:
@@ -217,7 +232,7 @@ def complex_parts(a: Array, bt: Array) -> Iterator[tuple[Array, Array]]:
 
 def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array | None) -> Array:
     _check_out(out, stack)
-    target, in_place = _target(out, stack, np.dtype(np.int64))
+    target, in_place = _target(engine, out, stack, np.dtype(np.int64))
     if stack.depth == 0:
         target[...] = 0
     elif target.size:
@@ -268,7 +283,7 @@ def _integer_stack(engine: Engine, stack: Stack, overflow: Overflow, out: Array 
     _check_out(out, stack)
     if overflow == "wrap":
         return _wrapped_stack(engine, stack, out)
-    dtype = integer_result(stack)
+    dtype = result_dtype(stack.a.dtype, stack.b.dtype)
     if overflow == "object":
         result = np.empty(stack.full_shape, dtype=object)
         for index in np.ndindex(*stack.batch):
@@ -284,7 +299,7 @@ def _integer_stack(engine: Engine, stack: Stack, overflow: Overflow, out: Array 
         and out.dtype == np.int32
         and all(c.zero_points is not None and c.bound < 1 << 31 for c in choices.values())
     )
-    target, in_place = _target(out if certain else None, stack, np.dtype(np.int32) if narrow else dtype)
+    target, in_place = _target(engine, out if certain else None, stack, np.dtype(np.int32) if narrow else dtype)
     bits = _run_integers(engine, stack, choices, target)
     if bits > fits:
         raise ResultOverflow(
@@ -295,12 +310,6 @@ def _integer_stack(engine: Engine, stack: Stack, overflow: Overflow, out: Array 
     if out is not None and not in_place:
         _store_checked(target.reshape(stack.shape), out, bits)
     return target
-
-
-def integer_result(stack: Stack) -> np.dtype[Any]:
-    """uint64 where no operand is signed (and not both are bool), else int64."""
-    kinds = {stack.a.dtype.kind, stack.b.dtype.kind}
-    return np.dtype(np.uint64 if "u" in kinds and "i" not in kinds else np.int64)
 
 
 def _limit_bits(dtype: np.dtype[Any]) -> int:
@@ -353,23 +362,23 @@ def _wrapped_stack(engine: Engine, stack: Stack, out: Array | None) -> Array:
     width = max(4, dtype.itemsize)
     if choices and dtype.kind != "b" and max(c.products for c in choices.values()) > engine.wrapped_cost(width):
         narrow = dtype.itemsize < 4
-        target, in_place = _target(None if narrow else out, stack, np.dtype(np.int32) if narrow else dtype)
+        target, in_place = _target(engine, None if narrow else out, stack, np.dtype(np.int32) if narrow else dtype)
         each(engine, stack, lambda engine, index: multiply_wrapped(engine, *matrices(stack, index), target[index]))
         wrapped = target.astype(dtype, copy=False)
         if out is not None and not in_place:
             out[...] = wrapped.astype(out.dtype).reshape(stack.shape)
         return wrapped
-    target = np.empty(stack.full_shape, dtype=np.int64)
+    target, _ = _target(engine, None, stack, np.dtype(np.int64))
     _run_integers(engine, stack, choices, target)
     if dtype.kind == "b":
-        result = target != 0
+        result = target.astype(np.bool_)
     elif dtype.itemsize == 8:
         result = target.view(dtype)
     else:
         result = target.astype(dtype)
     if out is not None:
         out[...] = result.astype(out.dtype).reshape(stack.shape)
-    return np.asarray(result)
+    return result
 
 
 def _store_checked(result: Array, out: Array, bits: int) -> None:

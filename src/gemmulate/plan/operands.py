@@ -24,7 +24,12 @@ _INEXACT = (*_NARROW, "float32", "float64", "complex64", "complex128")
 
 
 def as_operand(x: Any, name: str) -> Array:
-    """The argument as an array of an accepted type; TypeError or ValueError name the argument."""
+    """The argument as an array of an accepted type; TypeError or ValueError name the argument.
+
+    Arrays of a device, behind NumPy's names (`engines/torch_array.py`), stay where they are.
+    """
+    if hasattr(x, "tensor") and hasattr(x, "__array_function__"):
+        return _accepted(x, name)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose masked entries have no value; use {name}.filled(…)")
     if x is None or isinstance(x, (str, bytes, dict, set)):
@@ -44,7 +49,11 @@ def as_operand(x: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a matrix (rows of different lengths?): {error}") from None
     if array.dtype.kind == "O":
         array = _as_python_ints(array, name)
-    elif array.dtype.kind not in "biu" and dtype_name(array.dtype) not in _INEXACT:
+    return _accepted(array, name)
+
+
+def _accepted(array: Array, name: str) -> Array:
+    if array.dtype.kind not in "biuO" and dtype_name(array.dtype) not in _INEXACT:
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
@@ -93,6 +102,14 @@ def _common_float(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         common = np.result_type(np.float16, other)
         return narrow if common == np.float16 else common
     return np.result_type(np.float32, other)
+
+
+def result_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The product's dtype. Integers: int64, or uint64 where no operand is signed and not both are bool."""
+    kinds = {a.kind, b.kind}
+    if kinds <= set("biu"):
+        return np.dtype(np.uint64 if "u" in kinds and "i" not in kinds else np.int64)
+    return _common_float(a, b)
 
 
 def _to_float(x: Array, dtype: np.dtype[Any], name: str) -> Array:
@@ -176,6 +193,8 @@ def kernel_view(x: Array) -> Array:
     if dtype_name(x.dtype) in _NARROW:
         with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
             return x.astype(np.float32)
+    if not isinstance(x, np.ndarray):  # of a device: always aligned
+        return x.view(np.uint8) if x.dtype == np.bool_ else x
     if x.dtype == np.bool_:
         x = x.view(np.uint8) if x.flags.aligned else x.astype(np.uint8)
     whole = all(s % x.itemsize == 0 for s in x.strides)

@@ -26,12 +26,12 @@ from gemmulate.plan.matmul import (
     check_options,
     complex_parts,
     engine_for,
-    integer_result,
     matmul,
     read_operands,
 )
-from gemmulate.plan.operands import Kind, Stack, as_stack, kernel_view
+from gemmulate.plan.operands import Kind, Stack, as_stack, kernel_view, result_dtype
 from gemmulate.plan.problem import Problem
+from gemmulate.plan.tensors import host_array
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
 from gemmulate.schemes.floats import FloatChoice, choose_floats, grade_of
@@ -218,7 +218,7 @@ def plan(
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, modulus))
     else:
-        left, right, kind = read_operands(a, b, modulus)
+        left, right, kind = read_operands(host_array(a), host_array(b), modulus)
         stack = as_stack(left, right)
     facts: dict[str, Any] = {
         "shape": (stack.full_shape[-2], stack.depth, stack.full_shape[-1]),
@@ -378,7 +378,7 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
     elif overflow == "wrap":
         result = str(np.result_type(stack.a.dtype, stack.b.dtype))
     else:
-        result = str(integer_result(stack))
+        result = str(result_dtype(stack.a.dtype, stack.b.dtype))
     pair = _first(stack)
     if pair is None:
         return _EMPTY | {"result": result}

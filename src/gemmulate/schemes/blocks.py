@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from gemmulate.engines.base import Array, Engine
 from gemmulate.engines.residue_system import ResidueSystem
 
@@ -78,9 +80,11 @@ def for_blocks(
 
 
 def is_symmetric(a: Array, bt: Array, bytes_per_vector: int) -> bool:
-    """Whether both operands are one matrix (a Aᵀ), large enough for half of the product to pay, and packed at once."""
+    """Whether both operands are one NumPy matrix (a Aᵀ), large enough for half of it to pay, and packed at once."""
     return (
-        a.shape[0] >= 2 * SYMMETRIC_PANEL
+        isinstance(a, np.ndarray)
+        and isinstance(bt, np.ndarray)
+        and a.shape[0] >= 2 * SYMMETRIC_PANEL
         and a.shape == bt.shape
         and a.strides == bt.strides
         and a.dtype == bt.dtype

@@ -157,7 +157,7 @@ def multiply_pairs(engine: Engine, choice: PairChoice, high: Array, low: Array) 
         _repair(engine, left, right, choice.repair, high, low)
     engine.fix_negative_zeros(left.high, right.high, high)
     special = left.side.scan.special, right.side.scan.special
-    fill_special(left.high, right.high, *special, high)
+    fill_special(engine, left.high, right.high, *special, high)
     low[np.flatnonzero(special[0])] = 0.0
     low[:, np.flatnonzero(special[1])] = 0.0
 

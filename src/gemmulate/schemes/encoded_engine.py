@@ -70,7 +70,7 @@ def multiply_fast(engine: EncodedEngine, a: Array, bt: Array, choice: FloatChoic
     zeros = np.zeros(len(a), dtype=np.int64), np.zeros(len(bt), dtype=np.int64)
     round_words(found.exact, -shift_a, -shift_b, out, None, zeros)
     engine.fix_negative_zeros(a, bt, out)
-    fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
+    fill_special(engine, a, bt, choice.left.scan.special, choice.right.scan.special, out)
     return True
 
 

@@ -292,7 +292,7 @@ def choose_floats(
         return choice(max(exact) if count is None or (exact_count or count + 1) <= count else t)
     unit = 2.0**-digits
     budget = min(math.sqrt(k), (k - 1) * (1 - 2.0**-20)) * unit
-    need = np.empty((a.shape[0], bt.shape[0]), dtype=np.uint8)
+    need = engine.empty((a.shape[0], bt.shape[0]), np.dtype(np.uint8))
     hist = engine.assess(
         engine.pack_magnitudes(True, a, left.scan.top, inner),
         engine.pack_magnitudes(False, bt, right.scan.top, None if inner is None else (-inner).astype(np.int32)),
@@ -309,7 +309,7 @@ def choose_floats(
             return choice(rounded.t, grade="exact")
     if bits.t is None or bits.t >= max(exact):
         return choice(None if bits.t is None else max(exact))
-    return choice(bits.t, np.argwhere(need > bits.t) if hist[bits.t + 1 :].any() else _NONE)
+    return choice(bits.t, engine.positions_above(need, bits.t) if hist[bits.t + 1 :].any() else _NONE)
 
 
 def _choose_bits(engine: Engine, a: Array, bt: Array, grade: Bits) -> FloatChoice:
@@ -336,7 +336,7 @@ def multiply_floats(engine: Engine, a: Array, bt: Array, choice: FloatChoice, ou
             engine.exact_dots(a, bt, np.ascontiguousarray(at.reshape(-1, 2), dtype=np.int64), out)
     else:
         _multiply_residues(engine, a, bt, choice, choice.system, out)
-    fill_special(a, bt, choice.left.scan.special, choice.right.scan.special, out)
+    fill_special(engine, a, bt, choice.left.scan.special, choice.right.scan.special, out)
 
 
 def _multiply_residues(

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmulate.engines.base import Array
+from gemmulate.engines.base import Array, Engine
 
 
-def fill_special(a: Array, bt: Array, special_a: Array, special_b: Array, out: Array) -> None:
+def fill_special(engine: Engine, a: Array, bt: Array, special_a: Array, special_b: Array, out: Array) -> None:
     """Overwrite the elements of out (m, n) that a NaN or an infinity decides.
 
     A dot product is NaN if a term is (NaN · anything, ∞ · 0) or if terms +∞ and −∞ meet; else ±∞ if a term is;
-    else the finite value that is already there. `special_*` flag rows of a (m, k) and of bt (n, k).
+    else the finite value that is already there. `special_*` flag rows of a (m, k) and of bt (n, k). Arrays of a device
+    are decided on the host: where there are special values, the other operand is copied there.
     """
     rows, columns = np.flatnonzero(special_a), np.flatnonzero(special_b)
+
+    def decide(a: Array, bt: Array, finite: Array) -> Array:
+        decided = _decide(engine.to_host(a), engine.to_host(bt), engine.to_host(finite))
+        return decided if isinstance(out, np.ndarray) else engine.from_host(decided)
+
     if rows.size:
-        out[rows] = _decide(a[rows], bt, out[rows])
+        out[rows] = decide(a[rows], bt, out[rows])
     if columns.size:
-        out[:, columns] = _decide(a, bt[columns], out[:, columns])
+        out[:, columns] = decide(a, bt[columns], out[:, columns])
 
 
 def _decide(a: Array, bt: Array, finite: Array) -> Array:

@@ -1,0 +1,190 @@
+"""Torch tensors as the schemes read arrays: NumPy's dtypes, views and slices, the data where they are.
+
+Only what schemes and plans ask of a matrix exists here; everything else is an engine's business, which takes
+`tensor` out again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from gemmulate.engines.base import Array, dtype_name
+
+_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """NumPy's dtype of the same values; bfloat16 is that of ml_dtypes. TypeError where NumPy has none."""
+    name = _NAMES.get(dtype)
+    if name is None:
+        raise TypeError(
+            f"a tensor has dtype {dtype}, which has no exact product here; pass one of {', '.join(_DTYPES)}"
+        )
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError("a tensor is bfloat16, which needs ml_dtypes: pip install ml_dtypes, or use float32") from None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    """Torch's dtype of the same values."""
+    return _DTYPES[dtype_name(np.dtype(dtype))]
+
+
+class TorchArray:
+    """A tensor behind NumPy's names. Slices, `T`, `reshape` by dimensions of length 1 and `view` share its memory."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self.tensor.ndim
+
+    @property
+    def size(self) -> int:
+        return self.tensor.numel()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self.tensor.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        return self.tensor.element_size()
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> TorchArray:
+        return TorchArray(self.tensor.permute(*reversed(range(self.ndim))))
+
+    @property
+    def real(self) -> TorchArray:
+        return TorchArray(self.tensor.real)
+
+    @property
+    def imag(self) -> TorchArray:
+        return TorchArray(self.tensor.imag)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __neg__(self) -> TorchArray:
+        return TorchArray(-self.tensor)
+
+    def __getitem__(self, key: Any) -> TorchArray:
+        return TorchArray(self.tensor[self._index(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, TorchArray):
+            value = value.tensor
+        elif isinstance(value, np.ndarray):
+            value = as_tensor(value).to(self.tensor.device)
+        self.tensor[self._index(key)] = value
+
+    def _index(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            return tuple(self._index(part) for part in key)
+        return torch.from_numpy(key).to(self.tensor.device) if isinstance(key, np.ndarray) else key
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        host = to_numpy(self.tensor)
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's functions of arrays that the plans use (NEP 18)."""
+        own = _FUNCTIONS.get(function)
+        return NotImplemented if own is None else own(*args, **kwargs)
+
+    def astype(self, dtype: Any, copy: bool = True) -> TorchArray:
+        return TorchArray(self.tensor.to(torch_dtype(np.dtype(dtype)), copy=copy))
+
+    def reshape(self, *shape: Any) -> TorchArray:
+        return TorchArray(self.tensor.reshape(*shape))
+
+    def view(self, dtype: Any) -> TorchArray:
+        return TorchArray(self.tensor.view(torch_dtype(np.dtype(dtype))))
+
+    def min(self) -> int:
+        return self._extreme("min")
+
+    def max(self, initial: int | None = None) -> int:
+        return self._extreme("max") if initial is None or self.size else initial
+
+    def _extreme(self, which: str) -> int:
+        """Of integers. Torch has no reductions of unsigned types wider than a byte: those go to the host."""
+        unsigned = self.tensor.dtype in (torch.uint16, torch.uint32, torch.uint64)
+        return int(getattr(to_numpy(self.tensor) if unsigned else self.tensor, which)())
+
+
+def _concatenate(parts: Sequence[TorchArray], axis: int = 0) -> TorchArray:
+    return TorchArray(torch.cat([part.tensor for part in parts], dim=axis))
+
+
+def _broadcast_to(x: TorchArray, shape: tuple[int, ...]) -> TorchArray:
+    return TorchArray(x.tensor.expand(shape))
+
+
+def _may_share_memory(x: Any, y: Any) -> bool:
+    """Whether both lie in one storage."""
+    storages = [z.tensor.untyped_storage().data_ptr() for z in (x, y) if isinstance(z, TorchArray)]
+    return len(storages) == 2 and storages[0] == storages[1]
+
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.concatenate: _concatenate,
+    np.broadcast_to: _broadcast_to,
+    np.may_share_memory: _may_share_memory,
+}
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """The values on the host: without a copy for a tensor of the CPU, whatever its strides."""
+    host = tensor.detach().resolve_conj().resolve_neg().cpu()
+    dtype = numpy_dtype(host.dtype)
+    if host.dtype == torch.bfloat16:
+        return host.view(torch.int16).numpy().view(dtype)
+    return np.asarray(host.numpy())
+
+
+def as_tensor(x: Array) -> torch.Tensor:
+    """A NumPy array as a tensor of the CPU, without a copy where torch can read its memory."""
+    if not x.dtype.isnative or not x.flags.writeable or any(s < 0 or s % x.itemsize for s in x.strides):
+        x = np.array(x, dtype=x.dtype.newbyteorder("="))
+    if dtype_name(x.dtype) == "bfloat16":
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: torch.device) -> TorchArray:
+    """An uninitialised array on the device; MemoryError where it does not fit."""
+    try:
+        return TorchArray(torch.empty(shape, dtype=torch_dtype(dtype), device=device))
+    except torch.OutOfMemoryError as error:
+        size = math.prod(shape) * dtype.itemsize
+        raise MemoryError(f"{size / 2**30:.1f} GiB do not fit {device}; split the operands, or free memory") from error

@@ -1,0 +1,143 @@
+"""Products of torch tensors: the result is a tensor on the operands' device, with the bits of NumPy's route.
+
+Tensors of the CPU share their memory with the NumPy arrays that every engine takes. Tensors of another device go to
+the torch engine of that device, or, where an engine of the host is asked for by name, to the host and back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmulate.engines import get_engine
+from gemmulate.engines.base import Engine
+from gemmulate.plan.operands import result_dtype
+from gemmulate.schemes.accuracy import Bits
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether x is a torch tensor; torch itself is not imported for that."""
+    if type(x) is np.ndarray or x is None:
+        return False
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
+
+
+def host_array(x: Any) -> Any:
+    """A tensor as a NumPy array, of the same memory where it is the CPU's; anything else as it is."""
+    if not is_tensor(x):
+        return x
+    from gemmulate.engines.torch_array import to_numpy
+
+    return to_numpy(x)
+
+
+def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
+    """`matmul(a, b, …)` of tensors, part of a graph where one of them requires a gradient."""
+    from gemmulate.engines import torch_ops
+
+    for name, x in (("a", a), ("b", b), ("out", out)):
+        if not is_tensor(x) and (name != "out" or x is not None):
+            raise TypeError(
+                f"{name} is a {type(x).__name__}, the other arguments are torch tensors: pass tensors alone "
+                "(torch.as_tensor) or NumPy arrays alone (tensor.numpy())"
+            )
+    torch_ops.check_tensors(a, b, out)
+    if torch_ops.wants_gradient(a, b, out):
+        names = operator_names(engine, options["accuracy"], options["formats"])
+        return operator()(a, b, names[0], names[1], options["threads"], names[2])
+    return multiply_detached(a, b, out, engine, **options)
+
+
+def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
+    """The product without a gradient; checked tensors of one device."""
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, to_numpy
+    from gemmulate.plan.matmul import matmul
+
+    runner = device_engine(a.device, engine, options["threads"])
+    if runner is not None and options["formats"] is None:
+        target: Any = None if out is None else TorchArray(out)
+        result = matmul(TorchArray(a.detach()), TorchArray(b.detach()), out=target, engine=runner, **options)
+        return out if out is not None else result.tensor
+    target = None if out is None else to_numpy(out)  # a copy, where it is not the CPU's
+    result = matmul(to_numpy(a), to_numpy(b), out=target, engine=engine, **options)
+    if out is not None:
+        if out.device.type != "cpu":
+            out.copy_(as_tensor(target))
+        return out
+    if isinstance(result, int) or result.dtype == object:
+        return result
+    return as_tensor(np.asarray(result)).to(a.device)
+
+
+def device_engine(device: Any, engine: str | Engine | None, threads: int | None) -> Engine | None:
+    """The engine that multiplies tensors where they are; None where the product runs on the host.
+
+    By default that is torch's for devices other than the CPU. The name of another engine takes the product to the
+    host, from any device.
+    """
+    if engine is None:
+        if device.type == "cpu":
+            return None
+        if device.type != "cuda":
+            raise TypeError(
+                f'a is on device {device}, for which there is no engine; move it to the CPU, or pass engine="native" '
+                "to have it copied there and back"
+            )
+        engine = "torch-cuda"
+    runner = get_engine(engine, threads)
+    if runner.arrays is None:
+        return None
+    from gemmulate.engines.torch_array import TorchArray
+
+    on: Any = runner
+    if runner.arrays is not TorchArray or on.device_type != device.type:
+        raise TypeError(
+            f"engine = {engine!r} takes tensors of device {on.device_type}, a is on {device}; move the operands, or "
+            "leave engine out"
+        )
+    return runner
+
+
+_DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those
+
+
+def operator() -> Any:
+    """`torch.ops.gemmulate.matmul`, defined when it is first asked for."""
+    if not _DEFINED:
+        from gemmulate.engines import torch_ops
+
+        _DEFINED.append(torch_ops.define(_forward, result_dtype))
+    return _DEFINED[0]
+
+
+def _forward(  # torch leaves out arguments that equal their defaults
+    a: Any,
+    b: Any,
+    accuracy: str = "fp64",
+    engine: str | None = None,
+    threads: int | None = None,
+    formats: str | None = None,
+) -> Any:
+    from gemmulate.engines import torch_ops
+
+    torch_ops.check_tensors(a, b, None)
+    options = {"modulus": None, "overflow": "raise", "threads": threads, "formats": formats}
+    return multiply_detached(a, b, None, engine, accuracy=accuracy_of(accuracy), **options)
+
+
+def operator_names(
+    engine: str | Engine | None, accuracy: str | Bits, formats: str | Sequence[str] | None
+) -> tuple[str, str | None, str | None]:
+    """Accuracy, engine and formats by name, as a torch operator takes them."""
+    name = engine.name if isinstance(engine, Engine) else engine
+    listed = formats if formats is None or isinstance(formats, str) else ",".join(formats)
+    return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, listed
+
+
+def accuracy_of(name: str) -> str | Bits:
+    """The accuracy that `operator_names` names."""
+    return Bits(int(name[5:-1])) if name.startswith("Bits(") and name[5:-1].isdecimal() else name

@@ -1,0 +1,172 @@
+"""Torch: the product as an operator, and FP64 products of whole programs through narrow units.
+
+`gm.matmul` takes tensors as it takes arrays. Here are the operator that torch.compile sees, and a mode that sends the
+float64 products of code that knows nothing of gemmulate through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+try:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError as error:
+    raise ImportError("gemmulate.torch needs torch: pip install torch") from error
+
+from gemmulate.model import device_names
+from gemmulate.plan.candidates import PricedPlan
+from gemmulate.plan.matmul import check_options
+from gemmulate.plan.plan import plan
+from gemmulate.plan.problem import Problem
+from gemmulate.plan.tensors import operator, operator_names
+from gemmulate.schemes.accuracy import Bits
+
+__all__ = ["emulate_fp64", "matmul"]
+
+# m·k·n below which a mode leaves products to torch, whatever the model says: some fifty launches of about 5 µs each
+# (model: none) are then longer than the product natively, even at 1.3 TFLOP/s (2 · 512³ / 1.3e12 = 206 µs).
+LEAST_WORK = 512**3
+
+_OPERATOR = operator()  # once, here: torch.compile cannot define it
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    accuracy: str | Bits = "fp64",
+    engine: str | None = None,
+    threads: int | None = None,
+    formats: str | Sequence[str] | None = None,
+) -> torch.Tensor:
+    """`gm.matmul(a, b, …)` as one operator, `torch.ops.gemmulate.matmul`: use it in code that is compiled.
+
+    Shapes, dtypes, bits, accuracies and errors are those of `gm.matmul`; integer results are checked (int64 or
+    uint64). Differentiable, any number of times, for floats and complex numbers; every gradient is a product at the
+    same accuracy (sums over broadcast stacks are torch's). torch.compile and torch.export treat it as opaque.
+
+    >>> import gemmulate as gm, torch
+    >>> gm.torch.matmul(torch.tensor([[0.1, 0.2, -0.3]], dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64))
+    tensor([[2.7756e-17]], dtype=torch.float64)
+    """
+    check_options(accuracy, None, "raise")
+    names = operator_names(engine, accuracy, formats)
+    result: torch.Tensor = _OPERATOR(a, b, names[0], names[1], threads, names[2])
+    return result
+
+
+class emulate_fp64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - used as a function: `with gm.torch.emulate_fp64():`
+    """Within this context float64 and complex128 products of tensors on `devices` run through `gm.matmul`.
+
+    mm, bmm, addmm, baddbmm, mv, addmv, dot, and what torch makes of them (matmul, linear, einsum, bilinear, backward
+    products): α A B + β C takes the emulated A B, then torch's own two operations. Everything else, other types and
+    devices, and small products stay torch's. Contexts nest; the inner one decides.
+
+    `accuracy`, `engine`, `threads`: as `gm.matmul`. `devices`: device types ("cuda"). `minimum`: m·k·n from which a
+    product is emulated; None asks the plan: where the time model of the device, by its name in the catalogue, finds
+    emulation faster, and m·k·n ≥ 512³. Devices that the catalogue lacks are emulated from 512³ on. `count` holds how
+    many products were emulated. Not run on a GPU so far.
+
+    >>> import gemmulate as gm, torch
+    >>> a = torch.tensor([[0.1, 0.2, -0.3]], dtype=torch.float64)
+    >>> with gm.torch.emulate_fp64(devices=("cpu",), minimum=0) as mode:
+    ...     (a @ torch.ones(3, 1, dtype=torch.float64)).item(), mode.count
+    (2.7755575615628914e-17, 1)
+    """
+
+    def __init__(
+        self,
+        accuracy: str | Bits = "fp64",
+        *,
+        minimum: int | None = None,
+        devices: Sequence[str] = ("cuda",),
+        engine: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        check_options(accuracy, None, "raise")
+        if minimum is not None and (isinstance(minimum, bool) or not isinstance(minimum, int) or minimum < 0):
+            raise ValueError(f"minimum = {minimum!r} is not a number of multiplications ≥ 0; None asks the plan")
+        if isinstance(devices, str) or not all(isinstance(d, str) for d in devices):
+            raise TypeError(f'devices = {devices!r} is not a sequence of device types; pass for example ("cuda",)')
+        self._options: dict[str, Any] = {"accuracy": accuracy, "engine": engine, "threads": threads}
+        self._minimum = minimum
+        self._devices = frozenset(devices)
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Torch calls it for every operator."""
+        kwargs = kwargs or {}
+        routed = _ROUTED.get(func.overloadpacket)
+        if routed is None or func._schema.is_mutable:
+            return func(*args, **kwargs)
+        place, with_sum = routed
+        a, b = args[place], args[place + 1]
+        if not self._takes(a, b):
+            return func(*args, **kwargs)
+        self.count += 1
+        product = matmul(a, b, **self._options)
+        return _add(args[0], product, **kwargs) if with_sum else product
+
+    def _takes(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        wide = (torch.float64, torch.complex128)
+        if a.dtype not in wide or b.dtype != a.dtype or a.device.type not in self._devices or b.device != a.device:
+            return False
+        if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+            return False  # torch's own error
+        m, k, n = a.shape[-2] if a.ndim > 1 else 1, a.shape[-1], b.shape[-1] if b.ndim > 1 else 1
+        if self._minimum is not None:
+            return m * k * n >= self._minimum
+        return m * k * n >= LEAST_WORK and emulation_pays(_device_name(a.device), *(_rounded(v) for v in (m, k, n)))
+
+
+_ATEN = torch.ops.aten
+# Operators that are products: where A stands among the arguments, and whether C comes before it.
+_ROUTED: dict[Any, tuple[int, bool]] = {
+    _ATEN.mm: (0, False),
+    _ATEN.bmm: (0, False),
+    _ATEN.mv: (0, False),
+    _ATEN.dot: (0, False),
+    _ATEN.addmm: (1, True),
+    _ATEN.addmv: (1, True),
+    _ATEN.baddbmm: (1, True),
+}
+
+
+def _add(c: torch.Tensor, product: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+    """α AB + β C, as torch defines it: with β = 0 no value of C counts."""
+    scaled = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return scaled
+    return scaled + (c if beta == 1 else c * beta)
+
+
+def _rounded(v: int) -> int:
+    """The size rounded down to a power of two: the model is asked once for like shapes."""
+    return 1 << max(0, v.bit_length() - 1)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def catalogue_key(name: str) -> str | None:
+    """The catalogue's name of a device that calls itself `name`, e.g. "NVIDIA H200 NVL"; None where it has none."""
+    words = "".join(c for c in name.lower() if c.isalnum())
+    found = [key for key in device_names() if key in words]
+    return max(found, key=len, default=None)
+
+
+@lru_cache(maxsize=1024)
+def emulation_pays(name: str, m: int, k: int, n: int) -> bool:
+    """Whether the time model finds another scheme faster than native FP64 on the device called `name`."""
+    key = catalogue_key(name)
+    if key is None:
+        return True
+    priced = plan(Problem(m, k, n), device=key)
+    return isinstance(priced, PricedPlan) and priced.chosen is not None and priced.chosen.scheme != "native"

@@ -1,0 +1,95 @@
+"""The operator: gradients against finite differences and torch's own, torch.compile, torch's checks of operators."""
+
+import numpy as np
+import pytest
+import torch
+
+import gemmulate as gm
+
+SHAPES = [
+    ((4,), (4,)),
+    ((4,), (4, 3)),
+    ((3, 4), (4,)),
+    ((3, 4), (4, 2)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((3, 4), (2, 4, 5)),
+]
+
+
+def random(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(20261130 + len(shape))
+    return torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_gradients(shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: torch.dtype) -> None:
+    a, b = (random(s, dtype) for s in shapes)
+    assert torch.autograd.gradcheck(gm.matmul, (a, b))
+    assert torch.autograd.gradgradcheck(gm.matmul, (a, b))
+    ours, theirs = gm.matmul(a, b), torch.matmul(a, b)
+    g = torch.randn_like(theirs)
+    for got, want in zip(torch.autograd.grad(ours, (a, b), g), torch.autograd.grad(theirs, (a, b), g), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_gradients_are_products_of_the_same_accuracy() -> None:
+    a, b = (random(s, torch.float64) for s in ((5, 60), (60, 7)))
+    g = torch.randn(5, 7, dtype=torch.float64)
+    for options in ({"accuracy": "exact"}, {"accuracy": gm.Bits(20)}, {"formats": "fp4_e2m1", "accuracy": "exact"}):
+        grad_a, grad_b = torch.autograd.grad(gm.matmul(a, b, **options), (a, b), g)
+        x, y, z = a.detach().numpy(), b.detach().numpy(), g.numpy()
+        assert np.array_equal(grad_a.numpy(), gm.matmul(z, y.T, **options))
+        assert np.array_equal(grad_b.numpy(), gm.matmul(x.T, z, **options))
+
+
+def test_one_gradient_alone_and_mixed_kinds() -> None:
+    a, b = random((3, 4), torch.float64), random((4, 2), torch.complex128).detach()
+    (grad,) = torch.autograd.grad(gm.matmul(a, b).abs().sum(), a)
+    (want,) = torch.autograd.grad(torch.matmul(a.to(b.dtype), b).abs().sum(), a)
+    torch.testing.assert_close(grad, want)
+    with torch.no_grad():
+        assert not gm.matmul(a, b).requires_grad
+    with pytest.raises(TypeError, match="out takes no gradient"):
+        gm.matmul(a, a.T, out=torch.empty(3, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex64, torch.bfloat16], ids=str)
+def test_torch_checks_the_operator(dtype: torch.dtype) -> None:
+    gm.torch.matmul(torch.eye(2), torch.eye(2))  # defines it
+    a, b = random((3, 4), dtype), random((4, 5), dtype)
+    torch.library.opcheck(torch.ops.gemmulate.matmul.default, (a, b), {"accuracy": "fp64"})
+
+
+@pytest.mark.parametrize("left", [torch.int64, torch.uint8, torch.bool, torch.float16])
+@pytest.mark.parametrize("right", [torch.int32, torch.uint64, torch.bool, torch.bfloat16])
+def test_shapes_and_types_known_beforehand(left: torch.dtype, right: torch.dtype) -> None:
+    a, b = torch.ones(2, 3, 4, dtype=left), torch.ones(4, dtype=right)
+    got = gm.torch.matmul(a, b)
+    fake = gm.torch.matmul(a.to("meta"), b.to("meta"))
+    assert (fake.shape, fake.dtype) == (got.shape, got.dtype)
+    assert got.to(torch.float64).eq(1 if left == right == torch.bool else 4).all() or got.eq(4).all()
+
+
+@pytest.mark.parametrize("product", ["operator", "function"])
+def test_compile(product: str) -> None:
+    multiply = gm.torch.matmul if product == "operator" else gm.matmul
+
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(multiply(x, w, accuracy="exact")).sum()
+
+    a, b = random((6, 8), torch.float64), random((8, 3), torch.float64)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=product == "operator")
+    want, got = layer(a, b), compiled(a, b)
+    assert got.item() == want.item()
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(torch.autograd.grad(got, (a, b)), torch.autograd.grad(want, (a, b)), strict=True)
+    )
+
+
+def test_bad_options() -> None:
+    with pytest.raises(ValueError, match="accuracy = 'best' is unknown"):
+        gm.torch.matmul(torch.eye(2), torch.eye(2), accuracy="best")
+    with pytest.raises(ValueError, match="engine = 'quantum' is unknown"):
+        gm.torch.matmul(torch.eye(2), torch.eye(2), engine="quantum")

@@ -1,0 +1,153 @@
+"""`gm.matmul` of torch tensors: the bits of NumPy's route, on the tensors' device, for every kind and option."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import gemmulate as gm
+
+RNG = np.random.default_rng(20261130)
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
+INTEGERS = (
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    torch.bool,
+)
+
+
+def spread(shape: tuple[int, ...], bits: int = 30) -> np.ndarray:
+    """Entries of both signs whose exponents spread over `bits`."""
+    return np.asarray(RNG.standard_normal(shape) * 2.0 ** RNG.integers(-bits, bits, shape))
+
+
+def as_numpy(x: torch.Tensor) -> np.ndarray:
+    return np.asarray(x.to(torch.float32).numpy() if x.dtype == torch.bfloat16 else x.numpy())
+
+
+def same(got: torch.Tensor, want: np.ndarray) -> bool:
+    """Bit for bit, NaN payloads aside."""
+    assert isinstance(got, torch.Tensor)
+    assert tuple(got.shape) == want.shape
+    host = as_numpy(got)
+    if want.dtype.name == "bfloat16":
+        want = want.astype(np.float32)
+    assert host.dtype == want.dtype
+    kind = {"f": f"u{host.itemsize}", "c": f"u{host.itemsize // 2}"}.get(host.dtype.kind)
+    if kind is None:
+        return np.array_equal(host, want)
+    clean = [np.nan_to_num(np.ascontiguousarray(x)[..., None].view(f"f{kind[1:]}"), nan=0.125) for x in (host, want)]
+    nan = np.array_equal(np.isnan(host), np.isnan(want))
+    return nan and np.array_equal(clean[0].view(kind), clean[1].view(kind))
+
+
+@pytest.mark.parametrize("engine", [None, "reference"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("accuracy", ["fast", "fp64", "exact", gm.Bits(40)], ids=str)
+def test_floats(dtype: torch.dtype, accuracy: str, engine: str | None) -> None:
+    a, b = (torch.from_numpy(spread(s, 6)).to(dtype) for s in ((9, 33), (33, 7)))
+    if dtype == torch.bfloat16:
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        x, y = (as_numpy(t).astype(ml_dtypes.bfloat16) for t in (a, b))
+    else:
+        x, y = as_numpy(a), as_numpy(b)
+    want = gm.matmul(x, y, accuracy=accuracy, engine=engine)
+    assert same(gm.matmul(a, b, accuracy=accuracy, engine=engine), want)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers(dtype: torch.dtype) -> None:
+    info = np.iinfo(str(dtype).removeprefix("torch.")) if dtype != torch.bool else None
+    x, y = (
+        RNG.integers(0, 2, s).astype(bool)
+        if info is None
+        else RNG.integers(max(info.min, -(2**25)), min(info.max, 2**25), s, endpoint=True).astype(info.dtype)
+        for s in ((5, 17), (17, 6))
+    )
+    a, b = torch.from_numpy(x), torch.from_numpy(y)
+    assert same(gm.matmul(a, b), gm.matmul(x, y))
+    assert same(gm.matmul(a, b, overflow="wrap"), x @ y)
+    assert same(gm.matmul(a, b, modulus=10007), gm.matmul(x, y, modulus=10007))
+    objects = gm.matmul(a, b, overflow="object")
+    assert objects.dtype == object
+    assert (objects == x.astype(object).astype(int).astype(object) @ y.astype(int).astype(object)).all()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((4,), (4,)), ((4,), (4, 3)), ((3, 4), (4,)), ((2, 1, 3, 4), (5, 4, 2)), ((0, 4), (4, 3)), ((3, 0), (0, 2))],
+)
+def test_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = spread(left), spread(right)
+    got = gm.matmul(torch.from_numpy(x), torch.from_numpy(y))
+    assert same(got, np.asarray(gm.matmul(x, y)))
+
+
+def test_layouts_share_memory_and_keep_bits() -> None:
+    x, y = spread((40, 30)), spread((50, 40))
+    a, b = torch.from_numpy(x), torch.from_numpy(y)
+    assert same(gm.matmul(a.T, b.T), gm.matmul(x.T, y.T))
+    assert same(gm.matmul(a[::3, ::2], b[:15:1, :1:]), gm.matmul(x[::3, ::2], y[:15, :1]))
+    assert same(gm.matmul(a.expand(3, 40, 30), a.mT), gm.matmul(np.broadcast_to(x, (3, 40, 30)), x.T))
+    z = torch.randn(6, 6, dtype=torch.complex128)
+    assert same(gm.matmul(z.conj(), z.mH), gm.matmul(z.numpy().conj(), z.numpy().conj().T))
+    negative = torch.imag(z.conj())  # a view with the negative bit
+    assert same(gm.matmul(negative, z.real), gm.matmul(np.ascontiguousarray(-z.numpy().imag), z.numpy().real))
+
+
+def test_special_values() -> None:
+    x, y = spread((6, 5)), spread((5, 6))
+    x[1, 2], x[4, 0], y[3, 3], y[0, 5] = np.nan, np.inf, -np.inf, 0.0
+    assert same(gm.matmul(torch.from_numpy(x), torch.from_numpy(y)), gm.matmul(x, y))
+
+
+def test_out_receives_the_result() -> None:
+    a, b = (torch.from_numpy(spread(s)) for s in ((7, 5), (5, 4)))
+    whole = torch.full((9, 4), 7.0, dtype=torch.float64)
+    out = whole[1:8]
+    assert gm.matmul(a, b, out=out) is out
+    assert same(out.contiguous(), gm.matmul(a.numpy(), b.numpy()))
+    assert whole[0].eq(7).all()
+    assert whole[8].eq(7).all()
+    i = torch.arange(6).reshape(2, 3)
+    narrow = torch.empty(2, 2, dtype=torch.int16)
+    assert gm.matmul(i, i.T, out=narrow).tolist() == [[5, 14], [14, 50]]
+    with pytest.raises(gm.ResultOverflow, match="out's dtype int16"):
+        gm.matmul(i * 1000, i.T, out=narrow)
+    assert narrow.tolist() == [[5, 14], [14, 50]]
+    with pytest.raises(ValueError, match=r"out has shape \(3, 3\)"):
+        gm.matmul(i, i.T, out=torch.empty(3, 3, dtype=torch.int64))
+
+
+def test_overflow_is_an_error() -> None:
+    a = torch.full((2, 2), 2**62)
+    with pytest.raises(gm.ResultOverflow, match="a result needs 127 bits"):
+        gm.matmul(a, a)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (torch.ones(2, 2), np.ones((2, 2), np.float32), "b is a ndarray, the other arguments are torch tensors"),
+        (np.ones((2, 2), np.float32), torch.ones(2, 2), "a is a ndarray"),
+        (torch.ones(2, 2).to_sparse(), torch.ones(2, 2), "a is a sparse_coo tensor"),
+        (torch.ones(2, 2), torch.ones(2, 2, device="meta"), "b is on device meta"),
+        (torch.ones(2, 2).to(torch.float8_e4m3fn), torch.ones(2, 2), "dtype torch.float8_e4m3fn"),
+    ],
+)
+def test_refusals(a: object, b: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        gm.matmul(a, b)
+
+
+def test_plan_takes_tensors() -> None:
+    a = torch.ones(3, 4, dtype=torch.int8)
+    assert gm.plan(a, a.T).scheme == "direct"
+
+
+def test_tensors_do_not_make_numpy_callers_load_torch() -> None:
+    code = (
+        "import sys, numpy as np, gemmulate as gm; gm.matmul(np.eye(2), np.eye(2)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
