@@ -34,7 +34,6 @@ class Variant:
     constants: dict[str, Any]
     warps: int
     stages: int = 3
-    least_capability: int = 80
 
     @property
     def threads(self) -> int:
@@ -78,14 +77,14 @@ def _deconstruct(bits: int, dtype: str) -> Variant:
     return Variant(f"deconstruct {dtype}, {bits} bits", deconstruct.deconstruct_kernel, arguments, constants, 4)
 
 
-def _gemm(kind: int) -> Variant:
-    block_m, block_n, block_k, warps, stages = residue_gemm.gemm_blocks(kind)
+def _gemm(kind: int, capability: int) -> Variant:
+    block_m, block_n, block_k, warps, stages = residue_gemm.gemm_blocks(kind, capability)
     arguments = {"a": _OPERAND[kind], "b": _OPERAND[kind], "table": "*i32", "digits": "*u8", **_GEMM_SIZES}
     constants = {"KIND": kind, "EVEN": True, "SHALLOW": True, "BLOCK_M": block_m, "BLOCK_N": block_n}
     constants |= {"BLOCK_K": block_k, "GROUP": 8}
-    name = f"residue_gemm {_KIND_NAMES[kind]}, {block_m}×{block_n}×{block_k}"
+    name = f"residue_gemm {_KIND_NAMES[kind]}"
     kernel = residue_gemm.residue_gemm_kernel
-    return Variant(name, kernel, arguments, constants, warps, stages, 90 if kind == 2 else 80)
+    return Variant(name, kernel, arguments, constants, warps, stages)
 
 
 _ROUNDING = {
@@ -118,30 +117,32 @@ def _recombine_words(moduli: int) -> Variant:
     return Variant(f"recombine_words, {moduli} moduli", recombine.recombine_words_kernel, arguments, constants, 4)
 
 
-def _fused(moduli: int, blocks: tuple[int, int, int, int, int] = fused.FUSED_BLOCKS) -> Variant:
-    block_m, block_n, block_k, warps, stages = blocks
+def _fused(moduli: int, capability: int) -> Variant:
+    block_m, block_n, block_k, warps, stages = fused.fused_blocks(capability)
     arguments = {"a": "*i8", "b": "*i8", "reduction": "*i32", "table": "*i32", **_ROUNDING, **_GEMM_SIZES}
     arguments |= {"stride_m": "i32", "stride_n": ""}
     limbs = limb_count(ResidueSystem(INT8_MODULI[:moduli]))
     constants = {"KIND": 0, "EVEN": True, "SHALLOW": True, "COUNT": moduli, "LIMBS": limbs, "FRACTION": 52}
     constants |= {"EXPONENT": 11, "CHECK": False, "WIDE": limbs, "BLOCK_M": block_m, "BLOCK_N": block_n}
     constants |= {"BLOCK_K": block_k, "GROUP": 8, "PARTS": fused.PARTS}
-    name = f"fused_floats int8, {moduli} moduli, {block_m}×{block_n}×{block_k}"
+    name = f"fused_floats int8, {moduli} moduli"
     return Variant(name, fused.fused_floats_kernel, arguments, constants, warps, stages)
 
 
-def variants() -> tuple[Variant, ...]:
-    """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours."""
+def variants(capability: int) -> tuple[Variant, ...]:
+    """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours, as a device launches them."""
+    kinds = range(3 if capability >= 90 else 2)  # E4M3 products begin with sm_89
     return (
         _deconstruct(54, "float64"),
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),
-        *(_gemm(kind) for kind in range(3)),
+        *(_gemm(kind, capability) for kind in kinds),
         _recombine(15, False),
         _recombine(15, True),
         _recombine(20, False),
         _recombine_words(18),
-        _fused(15),
+        _fused(15, capability),
+        _fused(20, capability),
     )
 
 

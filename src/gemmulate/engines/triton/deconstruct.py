@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem, digits_for
-from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.floating import FloatLayout
 
 # Adding 1.5 · 2^23 to a float32 |t| ≤ 2^22 rounds it to the nearest integer, ties to even, and leaves it in the low
 # bits of the significand.
@@ -164,6 +164,7 @@ def block_shape(digits: int) -> tuple[int, int]:
 
 def deconstruct(
     x: torch.Tensor,
+    layout: FloatLayout,
     shift: torch.Tensor,
     inner: torch.Tensor | None,
     system: ResidueSystem,
@@ -173,11 +174,11 @@ def deconstruct(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Symmetric residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits.
 
-    x: (vectors, depth), float64, float32, float16 or bfloat16, any strides; shift (vectors,), inner (depth,): int32.
+    x: (vectors, depth), bit patterns of floats of that layout as its carrier integers, any strides; shift (vectors,),
+    inner (depth,): int32.
     Returns planes (moduli, vectors, depth), int8, on the left multiplied by the CRT inverse, and with `count` the
     entries of each vector (int32) that the rounding changed. Exact; NaN and inf count as 0.
     """
-    layout = layout_of(x.dtype)
     vectors, depth = x.shape
     moduli, digits = len(system.moduli), digits_for(bits)
     planes = torch.empty((moduli, vectors, depth), dtype=torch.int8, device=x.device)
@@ -186,7 +187,7 @@ def deconstruct(
         return planes, lost
     block_v, block_k = block_shape(digits)
     deconstruct_kernel[(triton.cdiv(vectors, block_v) * triton.cdiv(depth, block_k),)](
-        x.view(layout.carrier),
+        x,
         shift,
         shift if inner is None else inner,
         _table(system, digits, left, x.device),

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
+from gemmulate.engines.rounding import FLOAT_FORMATS
 
-@dataclass(frozen=True)
-class FloatLayout:
+
+class FloatLayout(NamedTuple):
     """A binary interchange format: stored fraction bits, exponent bits, and the integer type of the same size."""
 
     fraction_bits: int
     exponent_bits: int
     carrier: torch.dtype
 
-    @property
-    def least(self) -> int:
-        """Exponent of the least subnormal number: 2 − 2^(exponent_bits − 1) − fraction_bits."""
-        return 2 - (1 << (self.exponent_bits - 1)) - self.fraction_bits
+
+_CARRIERS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
-LAYOUTS = {
-    torch.float64: FloatLayout(52, 11, torch.int64),
-    torch.float32: FloatLayout(23, 8, torch.int32),
-    torch.float16: FloatLayout(10, 5, torch.int16),
-    torch.bfloat16: FloatLayout(7, 8, torch.int16),
-}
-
-
-def layout_of(dtype: torch.dtype) -> FloatLayout:
-    """The layout of `dtype`; TypeError where it is no binary float that the kernels read and write."""
-    if dtype not in LAYOUTS:
-        names = ", ".join(str(known) for known in LAYOUTS)
-        raise TypeError(f"dtype = {dtype} has no float layout here; use one of {names}")
-    return LAYOUTS[dtype]
+def layout_of(name: str) -> FloatLayout:
+    """The layout of float64, float32, float16 or bfloat16; TypeError for another name."""
+    if name not in FLOAT_FORMATS:
+        raise TypeError(f"dtype = {name} has no float layout here; use one of {', '.join(FLOAT_FORMATS)}")
+    form = FLOAT_FORMATS[name]
+    exponent_bits = (form.largest + 1).bit_length()  # largest = 2^(exponent_bits − 1) − 1
+    return FloatLayout(form.digits - 1, exponent_bits, _CARRIERS[form.digits + exponent_bits])

@@ -11,10 +11,12 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
-from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.floating import FloatLayout
 from gemmulate.engines.triton.multiword import add_digit, crt_table, limb_count, no_digits, settle
 from gemmulate.engines.triton.recombine import Certainty, store_float, store_words, wide_limbs
 from gemmulate.engines.triton.residue_gemm import (
+    Blocks,
+    capability_of,
     multiply_planes,
     plane_arguments,
     reduction_table,
@@ -258,8 +260,12 @@ def fused_words_kernel(
         store_words(limbs, out, longest, at, (i < m)[:, None] & (j < n)[None, :], LIMBS, WORDS)
 
 
-# BLOCK_M, BLOCK_N, BLOCK_K, warps, stages.
-FUSED_BLOCKS = (64, 64, 128, 8, 4)
+def fused_blocks(capability: int | None) -> Blocks:
+    """BLOCK_M, BLOCK_N, BLOCK_K, warps and stages; capability as `residue_gemm.gemm_blocks`."""
+    # 16 results of each thread: more digits do not fit its registers.
+    return (32, 32, 64, 4, 1) if capability is None else (64, 64, 128, 8, 4 if 90 <= capability < 120 else 3)
+
+
 # Columns are put together in so many groups: fewer limbs are in registers at a time.
 PARTS = 4
 
@@ -271,14 +277,14 @@ def fused_floats(
     row_exponent: torch.Tensor,
     column_exponent: torch.Tensor,
     out: torch.Tensor,
+    layout: FloatLayout,
     certainty: Certainty | None = None,
-    blocks: tuple[int, int, int, int, int] = FUSED_BLOCKS,
+    blocks: Blocks | None = None,
 ) -> torch.Tensor | None:
     """`residue_gemm` and `recombine_floats` in one kernel, without the digits in memory; same arguments, same bits."""
-    block_m, block_n, block_k, warps, stages = blocks
+    block_m, block_n, block_k, warps, stages = blocks or fused_blocks(capability_of(a.device))
     kind, strides, even, shallow = plane_arguments(a, b, block_k)
     m, n, depth = a.shape[-2], b.shape[-2], a.shape[-1]
-    layout = layout_of(out.dtype)
     open_ = None if certainty is None else torch.empty((m, n), dtype=torch.int8, device=a.device)
     if out.numel() == 0:
         return open_
@@ -291,7 +297,7 @@ def fused_floats(
         row_exponent,
         column_exponent,
         *lost,
-        out.view(layout.carrier),
+        out,
         row_exponent if open_ is None else open_,
         m,
         n,
@@ -325,10 +331,10 @@ def fused_words(
     b: torch.Tensor,
     system: ResidueSystem,
     out: torch.Tensor,
-    blocks: tuple[int, int, int, int, int] = FUSED_BLOCKS,
+    blocks: Blocks | None = None,
 ) -> int:
     """`residue_gemm` and `recombine_words` in one kernel, without the digits in memory; same arguments, same bits."""
-    block_m, block_n, block_k, warps, stages = blocks
+    block_m, block_n, block_k, warps, stages = blocks or fused_blocks(capability_of(a.device))
     kind, strides, even, shallow = plane_arguments(a, b, block_k)
     m, n, depth = a.shape[-2], b.shape[-2], a.shape[-1]
     longest = torch.zeros(1, dtype=torch.int32, device=a.device)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
-from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.floating import FloatLayout
 from gemmulate.engines.triton.multiword import (
     add_digit,
     bit_length,
@@ -67,7 +67,7 @@ def store_float(
         negative = is_negative(high, WIDE)
         other = round_to_float(magnitude(high, negative, WIDE), negative, exponent - 1, WIDE, FRACTION, EXPONENT)
         value_mask: tl.constexpr = (1 << (FRACTION + EXPONENT)) - 1
-        unsure = (bits != other) | ((bits & value_mask) == 0)
+        unsure = ((bits != other) | ((bits & value_mask) == 0)) & ((row | column) != 0)
         tl.store(open_ + at_open, unsure.to(tl.int8), mask=inside)
     else:
         negative = is_negative(limbs, LIMBS)
@@ -216,16 +216,16 @@ def recombine_floats(
     row_exponent: torch.Tensor,
     column_exponent: torch.Tensor,
     out: torch.Tensor,
+    layout: FloatLayout,
     certainty: Certainty | None = None,
 ) -> torch.Tensor | None:
-    """Write x 2^(row + column), rounded once, to `out` (m, n), a float type of any strides.
+    """Write x 2^(row + column), rounded once, to `out` (m, n): bit patterns of that layout, any strides.
 
     digits: (moduli, m, n), uint8, contiguous: 0 ≤ d_l < m_l with x = Σ d_l P/m_l mod P, |x| < P/2. Exponents int32.
     Returns with `certainty` which results may differ from the correctly rounded product (m, n), int8, as the reference
-    engine decides it: both ends of the interval have to round to one float that is not zero.
+    engine decides it: where rounded entries meet, both ends of the interval have to round to one float but zero.
     """
     _, m, n = digits.shape
-    layout = layout_of(out.dtype)
     open_ = None if certainty is None else torch.empty((m, n), dtype=torch.int8, device=digits.device)
     if out.numel() == 0:
         return open_
@@ -236,7 +236,7 @@ def recombine_floats(
         row_exponent,
         column_exponent,
         *lost,
-        out.view(layout.carrier),
+        out,
         row_exponent if open_ is None else open_,
         m,
         n,

@@ -216,10 +216,33 @@ def as_format(planes: torch.Tensor, plane_format: PlaneFormat) -> torch.Tensor:
     return torch.stack([high, wide - 16 * high], dim=1).to(torch.float32).to(torch.float8_e4m3fn)
 
 
-def gemm_blocks(kind: int) -> tuple[int, int, int, int, int]:
-    """BLOCK_M, BLOCK_N, BLOCK_K, warps and pipeline stages for a plane format."""
-    # Two warp groups of four, 64 accumulators per thread (FP8: and 64 of the sum in float32).
-    return {0: (128, 128, 128, 8, 4), 1: (128, 128, 64, 8, 4), 2: (128, 64, 128, 8, 3)}[kind]
+Blocks = tuple[int, int, int, int, int]
+
+# By what registers and shared memory hold without spills (docs/triton-kernels.md), not by time. The tensor units of
+# Hopper and datacentre Blackwell read operands from shared memory, those of the others from registers.
+_BLOCKS: dict[str, dict[int, Blocks]] = {
+    "shared": {0: (128, 256, 128, 8, 3), 1: (128, 64, 64, 8, 4), 2: (128, 64, 128, 8, 3)},
+    "registers": {0: (128, 128, 128, 8, 3), 1: (128, 64, 64, 8, 3), 2: (64, 64, 128, 8, 2)},
+    "interpreter": {0: (32, 32, 64, 4, 1), 1: (32, 32, 64, 4, 1), 2: (32, 32, 64, 4, 1)},
+}
+
+
+@lru_cache(maxsize=8)
+def gemm_blocks(kind: int, capability: int | None) -> Blocks:
+    """BLOCK_M, BLOCK_N, BLOCK_K, warps and pipeline stages for a plane format.
+
+    capability: 90 for sm_90; None for the interpreter.
+    """
+    family = "interpreter" if capability is None else "shared" if 90 <= capability < 120 else "registers"
+    return _BLOCKS[family][kind]
+
+
+def capability_of(device: torch.device) -> int | None:
+    """Compute capability of a CUDA device, 90 for 9.0; None for the processor."""
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 def plane_arguments(a: torch.Tensor, b: torch.Tensor, block_k: int) -> tuple[int, tuple[int, ...], bool, bool]:
@@ -237,16 +260,14 @@ def plane_arguments(a: torch.Tensor, b: torch.Tensor, block_k: int) -> tuple[int
     return kind, strides, depth % block_k == 0, depth <= int(DEPTH.value)
 
 
-def residue_gemm(
-    a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, blocks: tuple[int, int, int, int, int] | None = None
-) -> torch.Tensor:
+def residue_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, blocks: Blocks | None = None) -> torch.Tensor:
     """The CRT digits Σ_k a_lik b_ljk mod m_l, uint8, shape (moduli, m, n).
 
     a (moduli, m, depth) and b (moduli, n, depth): int8 or bfloat16, integers in [−128, 127]; or float8_e4m3fn as
     `as_format` splits them; any depth. Exact. `blocks` as `gemm_blocks`.
     """
     kind = _KINDS.get(a.dtype, 0)
-    block_m, block_n, block_k, warps, stages = blocks or gemm_blocks(kind)
+    block_m, block_n, block_k, warps, stages = blocks or gemm_blocks(kind, capability_of(a.device))
     kind, strides, even, shallow = plane_arguments(a, b, block_k)
     moduli, m, n, depth = a.shape[0], a.shape[-2], b.shape[-2], a.shape[-1]
     digits = torch.zeros((moduli, m, n), dtype=torch.uint8, device=a.device)
