@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import os
 import sys
 from functools import lru_cache
 from importlib import import_module
@@ -61,6 +62,22 @@ def _torch_records() -> tuple[EngineRecord, EngineRecord]:
     return records(here, "PyTorch tensors on CUDA: torch._int_mm", True, True)
 
 
+def _triton_record(cuda: EngineRecord) -> EngineRecord:
+    """Triton where torch has CUDA; on the processor where its interpreter is asked for."""
+
+    def record(device: str, reason: str, available: bool = False) -> EngineRecord:
+        return EngineRecord("triton", device, ("int8",), available, reason)
+
+    for module in ("torch", "triton"):
+        if find_spec(module) is None:
+            return record("cuda", f"{module} is not installed; run `pip install torch triton`")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return record("cpu", "Triton's kernels in its interpreter on the processor: for tests, slow", True)
+    if not cuda.available:
+        return record("cuda", f"{cuda.reason}; or set TRITON_INTERPRET=1 for the interpreter, slow")
+    return record("cuda", "Triton's kernels on CUDA", True)
+
+
 def _has_nvidia_driver() -> bool:
     """Whether the driver's library is there: found out in microseconds, where importing torch takes seconds."""
     try:
@@ -77,7 +94,8 @@ def engines() -> tuple[EngineRecord, ...]:
     >>> [e.available for e in gm.engines() if e.name == "reference"]
     [True]
     """
-    return (*_own_engines(), *_torch_records())
+    torch, cuda = _torch_records()
+    return (*_own_engines(), torch, cuda, _triton_record(cuda))
 
 
 def _own_engines() -> tuple[EngineRecord, ...]:
@@ -148,6 +166,9 @@ def _engine(name: str | None, threads: int | None) -> Engine:
         raise EngineUnavailable(f"engine = {name!r} cannot run here: {records[name].reason}")
     if name == "reference":
         return ReferenceEngine()
+    if name == "triton":
+        made: Engine = import_module("gemmulate.engines.triton.engine").TritonEngine(name, records[name].device)
+        return made
     if name.startswith("torch"):
         engine: Engine = import_module("gemmulate.engines.torch").torch_engine(name, records[name].device)
         return engine

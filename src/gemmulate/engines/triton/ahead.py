@@ -1,0 +1,214 @@
+"""Ahead-of-time compilation of the kernels: PTX by Triton, `ptxas -v` and SASS by the tools in its wheel; no GPU.
+
+Each variant is a kernel as a launch would specialise it: pointers, strides and depth divisible by 16, stride 1 along
+the depth.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_for
+from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm
+from gemmulate.engines.triton.multiword import limb_count
+
+# Compute capabilities: A100, H100 and H200, B200, RTX 50.
+CAPABILITIES = (80, 90, 100, 120)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel with its constants and launch parameters; `arguments` are Triton's types, "" for a constant 1."""
+
+    name: str
+    kernel: Any
+    arguments: dict[str, str]
+    constants: dict[str, Any]
+    warps: int
+    stages: int = 3
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+
+_GEMM_SIZES = {
+    "m": "i32",
+    "n": "i32",
+    "depth": "i32",
+    "stride_a": "i32",
+    "stride_b": "i32",
+    "low_a": "i32",
+    "low_b": "i32",
+    "plane_a": "i64",
+    "plane_b": "i64",
+}
+_OPERAND = ("*i8", "*bf16", "*fp8e4nv")
+_KIND_NAMES = ("int8", "bf16", "fp8")
+
+
+def _deconstruct(bits: int, dtype: str) -> Variant:
+    digits = digits_for(bits)
+    block_v, block_k = deconstruct.block_shape(digits)
+    carrier, fraction, exponent = {"float64": ("*i64", 52, 11), "float32": ("*i32", 23, 8)}[dtype]
+    arguments = {
+        "x": carrier,
+        "shift": "*i32",
+        "inner": "*i32",
+        "table": "*fp32",
+        "planes": "*i8",
+        "lost": "*i32",
+        "vectors": "i32",
+        "depth": "i32",
+        "stride_vector": "i32",
+        "stride_depth": "",
+        "count": "i32",
+    }
+    constants = {"FRACTION": fraction, "EXPONENT": exponent, "DIGITS": digits, "INNER": False, "COUNT": False}
+    constants |= {"BLOCK_V": block_v, "BLOCK_K": block_k}
+    return Variant(f"deconstruct {dtype}, {bits} bits", deconstruct.deconstruct_kernel, arguments, constants, 4)
+
+
+def _gemm(kind: int, capability: int) -> Variant:
+    block_m, block_n, block_k, warps, stages = residue_gemm.gemm_blocks(kind, capability)
+    arguments = {"a": _OPERAND[kind], "b": _OPERAND[kind], "table": "*i32", "digits": "*u8", **_GEMM_SIZES}
+    constants = {"KIND": kind, "EVEN": True, "SHALLOW": True, "BLOCK_M": block_m, "BLOCK_N": block_n}
+    constants |= {"BLOCK_K": block_k, "GROUP": 8}
+    name = f"residue_gemm {_KIND_NAMES[kind]}"
+    kernel = residue_gemm.residue_gemm_kernel
+    return Variant(name, kernel, arguments, constants, warps, stages)
+
+
+_ROUNDING = {
+    "row_exponent": "*i32",
+    "column_exponent": "*i32",
+    "row_lost": "*i32",
+    "column_lost": "*i32",
+    "left_bits": "i32",
+    "right_bits": "i32",
+    "out": "*i64",
+    "open_": "*i8",
+}
+
+
+def _recombine(moduli: int, check: bool) -> Variant:
+    limbs = limb_count(ResidueSystem(INT8_MODULI[:moduli]))
+    arguments = {"digits": "*u8", "table": "*i32", **_ROUNDING}
+    arguments |= {"m": "i32", "n": "i32", "stride_m": "i32", "stride_n": "", "count": "i32"}
+    constants = {"LIMBS": limbs, "FRACTION": 52, "EXPONENT": 11, "CHECK": check, "WIDE": limbs + 1}
+    constants |= {"BLOCK_M": recombine.BLOCK_M, "BLOCK_N": recombine.BLOCK_N}
+    name = f"recombine_floats, {moduli} moduli" + (", certainty" if check else "")
+    return Variant(name, recombine.recombine_floats_kernel, arguments, constants, 4)
+
+
+def _recombine_words(moduli: int) -> Variant:
+    arguments = {"digits": "*u8", "table": "*i32", "out": "*i64", "longest": "*i32"}
+    arguments |= {"m": "i32", "n": "i32", "stride_m": "i32", "stride_n": "", "count": "i32"}
+    constants = {"LIMBS": limb_count(ResidueSystem(INT8_MODULI[:moduli])), "WORDS": 1}
+    constants |= {"BLOCK_M": recombine.BLOCK_M, "BLOCK_N": recombine.BLOCK_N}
+    return Variant(f"recombine_words, {moduli} moduli", recombine.recombine_words_kernel, arguments, constants, 4)
+
+
+def _fused(moduli: int, capability: int) -> Variant:
+    block_m, block_n, block_k, warps, stages = fused.fused_blocks(capability)
+    arguments = {"a": "*i8", "b": "*i8", "reduction": "*i32", "table": "*i32", **_ROUNDING, **_GEMM_SIZES}
+    arguments |= {"stride_m": "i32", "stride_n": ""}
+    limbs = limb_count(ResidueSystem(INT8_MODULI[:moduli]))
+    constants = {"KIND": 0, "EVEN": True, "SHALLOW": True, "COUNT": moduli, "LIMBS": limbs, "FRACTION": 52}
+    constants |= {"EXPONENT": 11, "CHECK": False, "WIDE": limbs, "BLOCK_M": block_m, "BLOCK_N": block_n}
+    constants |= {"BLOCK_K": block_k, "GROUP": 8, "PARTS": fused.PARTS}
+    name = f"fused_floats int8, {moduli} moduli"
+    return Variant(name, fused.fused_floats_kernel, arguments, constants, warps, stages)
+
+
+def variants(capability: int) -> tuple[Variant, ...]:
+    """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours, as a device launches them."""
+    kinds = range(3 if capability >= 90 else 2)  # E4M3 products begin with sm_89
+    return (
+        _deconstruct(54, "float64"),
+        _deconstruct(54, "float32"),
+        _deconstruct(90, "float64"),
+        *(_gemm(kind, capability) for kind in kinds),
+        _recombine(15, False),
+        _recombine(15, True),
+        _recombine(20, False),
+        _recombine_words(18),
+        _fused(15, capability),
+        _fused(20, capability),
+    )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """PTX, the log of `ptxas -v`, machine code, and what Triton says of shared memory (dynamic, in bytes)."""
+
+    ptx: str
+    log: str
+    cubin: bytes
+    shared: int
+
+
+def compile_variant(variant: Variant, capability: int) -> Compiled:
+    """Compile for a compute capability, 90 for sm_90a. Raises what Triton and ptxas raise."""
+    signature = {name: kind or "constexpr" for name, kind in variant.arguments.items()}
+    signature |= dict.fromkeys(variant.constants, "constexpr")
+    names = list(variant.kernel.arg_names)
+    ones = {name: 1 for name, kind in variant.arguments.items() if not kind}
+    # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
+    free = ("m", "n", "vectors", "count", "left_bits", "right_bits")
+    attributes = {
+        (names.index(name),): [["tt.divisibility", 16]]
+        for name, kind in variant.arguments.items()
+        if kind and name not in free
+    }
+    source = ASTSource(variant.kernel, signature, {**ones, **variant.constants}, attributes)
+    options = {"num_warps": variant.warps, "num_stages": variant.stages, "enable_fp_fusion": False}
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    ptx = compiled.asm["ptx"]
+    return Compiled(ptx, _ptxas(ptx, capability), compiled.asm["cubin"], compiled.metadata.shared)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of Triton and of the assembler for each generation."""
+    found = {"triton": triton.__version__}
+    for name, tool in (
+        ("ptxas below sm_90", triton.knobs.nvidia.ptxas),
+        ("ptxas", triton.knobs.nvidia.ptxas_blackwell),
+    ):
+        found[name] = str(tool.version)
+    return found
+
+
+def architecture_name(capability: int) -> str:
+    """sm_80, sm_90a, …: from Hopper on Triton compiles for the architecture alone."""
+    return f"sm_{capability}{'a' if capability >= 90 else ''}"
+
+
+def _ptxas(ptx: str, capability: int) -> str:
+    tool = triton.knobs.nvidia.ptxas if capability < 90 else triton.knobs.nvidia.ptxas_blackwell
+    with tempfile.TemporaryDirectory(prefix="gemmulate-") as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        command = [tool.path, "-v", f"-arch={architecture_name(capability)}", "--fmad=false", str(path)]
+        done = subprocess.run(
+            [*command, "-o", str(path.with_suffix(".cubin"))], capture_output=True, text=True, check=True, timeout=300
+        )
+    return done.stderr + done.stdout
+
+
+def disassemble(cubin: bytes) -> str:
+    """SASS of a cubin, by the disassembler in Triton's wheel."""
+    with tempfile.TemporaryDirectory(prefix="gemmulate-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        tool = triton.knobs.nvidia.nvdisasm.path
+        done = subprocess.run([tool, "-c", "-hex", str(path)], capture_output=True, text=True, check=True, timeout=300)
+    return done.stdout

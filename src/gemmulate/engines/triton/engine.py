@@ -1,0 +1,137 @@
+"""The Triton engine: the array engine on torch tensors, whose residue products run in Triton's kernels.
+
+Floats come apart in one read (`deconstruct`); products go through `residue_gemm` and `recombine`, or through `fused`
+where the depth is small. Surveys and all else are the array engine's. Not run on a GPU: the tests run the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gemmulate.engines import progress
+from gemmulate.engines.array_engine import ArrayEngine
+from gemmulate.engines.array_operand import ArrayOperand, load, store
+from gemmulate.engines.base import Array, FloatOutcome, Int32, Operand, dtype_name
+from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch import TorchLibrary
+from gemmulate.engines.triton.deconstruct import deconstruct
+from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.fused import fused_floats, fused_words
+from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
+from gemmulate.engines.triton.residue_gemm import residue_gemm
+
+# CRT digits of a panel of rows: 512 MiB.
+_DIGITS = 1 << 29
+# On paper, not measured: the fused kernel's tiles of 64 × 64 load an operand byte for each 32 multiplications, those of
+# 128 × 256 for each 85, assumed to bound it to 0.3 of the INT8 rate where they reach 0.8; what it saves is to write and
+# read a byte for each element and modulus. With 2 · 10^15 operations and 4.8 · 10^12 bytes a second (H200's
+# datasheet), 2 k (1/0.3 − 1/0.8) / (2 · 10^15) = 2 / (4.8 · 10^12) at k = 200.
+FUSED_DEPTH = 200
+# Five registers of four digits for each element; with more they spill.
+FUSED_MODULI = 20
+
+
+@final
+class TritonEngine(ArrayEngine):
+    """Kernels on CUDA, or in Triton's interpreter on the processor."""
+
+    def __init__(self, name: str, device: str, fused: bool | None = None) -> None:
+        super().__init__(name, TorchLibrary(device))
+        self._device = torch.device(device)
+        self._fused = fused  # None: by depth and moduli
+
+    def _int32(self, x: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.array(x, dtype=np.int32)).to(self._device)
+
+    def _takes_fused(self, depth: int, system: ResidueSystem) -> bool:
+        if self._fused is not None:
+            return self._fused
+        return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
+
+    def pack_floats(
+        self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
+    ) -> Operand:
+        pattern, layout = load(self.library, x), layout_of(dtype_name(x.dtype))
+        along = None if inner is None else self._int32(inner)
+        planes, lost = deconstruct(pattern, layout, self._int32(shift), along, system, bits, left, count)
+        inexact = np.zeros(len(x), dtype=np.int64) if lost is None else lost.cpu().numpy().astype(np.int64)
+        return ArrayOperand(self.library, planes, 0, inexact)
+
+    def _rows_at_a_time(
+        self, left: ArrayOperand, right: ArrayOperand, system: ResidueSystem, fused: bool
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Panels of rows whose digits fit the memory set aside for them, with the left operand's planes of them."""
+        m, n = left.planes.shape[1], right.planes.shape[1]
+        rows = m if fused else max(1, _DIGITS // (len(system.moduli) * max(1, n)))
+        report = progress.current()
+        for start in range(0, m if n else 0, max(1, rows)):
+            part = slice(start, min(start + rows, m))
+            yield part, left.planes[:, part]
+            if report:
+                report(part.stop, m)
+
+    def multiply_floats(
+        self,
+        left: Operand,
+        right: Operand,
+        system: ResidueSystem,
+        row_exponent: Int32,
+        column_exponent: Int32,
+        out: Array,
+        check: tuple[int, int] | None,
+    ) -> FloatOutcome:
+        a, b = self._own(left), self._own(right)
+        layout, fused = layout_of(dtype_name(out.dtype)), self._takes_fused(a.planes.shape[2], system)
+        if check is not None and not (a.inexact.any() or b.inexact.any()):
+            check = None
+        rows, columns = self._int32(row_exponent), self._int32(column_exponent)
+        uncertain, zeros = [np.zeros((0, 2), dtype=np.int64)], 0
+        for part, planes in self._rows_at_a_time(a, b, system, fused):
+            result = torch.empty((planes.shape[1], len(columns)), dtype=layout.carrier, device=self._device)
+            certainty = None
+            if check is not None:
+                certainty = Certainty(self._int32(a.inexact[part]), self._int32(b.inexact), *check)
+            if fused:
+                open_ = fused_floats(planes, b.planes, system, rows[part], columns, result, layout, certainty)
+            else:
+                digits = residue_gemm(planes, b.planes, system)
+                open_ = recombine_floats(digits, system, rows[part], columns, result, layout, certainty)
+            if open_ is not None:
+                uncertain.append(torch.nonzero(open_).cpu().numpy() + np.array([part.start, 0]))
+            zeros += int(torch.count_nonzero((result << 1) == 0))  # but for the sign
+            store(self.library, out[part], result)
+        return FloatOutcome(np.concatenate(uncertain), zeros)
+
+    def _words(
+        self, left: Operand, right: Operand, system: ResidueSystem, words: int
+    ) -> Iterator[tuple[slice, torch.Tensor, int]]:
+        """Panels of results (rows, n, words), int64, and their largest bit lengths."""
+        a, b = self._own(left), self._own(right)
+        fused = self._takes_fused(a.planes.shape[2], system)
+        for part, planes in self._rows_at_a_time(a, b, system, fused):
+            result = torch.empty((planes.shape[1], b.planes.shape[1], words), dtype=torch.int64, device=self._device)
+            if fused:
+                bits = fused_words(planes, b.planes, system, result)
+            else:
+                bits = recombine_words(residue_gemm(planes, b.planes, system), system, result)
+            yield part, result, bits
+
+    def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
+        longest = 0
+        for part, result, bits in self._words(left, right, system, 1):
+            store(self.library, out[part], result[:, :, 0])
+            longest = max(longest, bits)
+        return longest
+
+    def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
+        longest = 0
+        for part, result, bits in self._words(left, right, system, out.shape[2]):
+            for w in range(out.shape[2]):
+                store(self.library, out[part][:, :, w], result[:, :, w])
+            longest = max(longest, bits)
+        return longest
