@@ -187,3 +187,27 @@ def test_tensors_do_not_make_numpy_callers_load_torch() -> None:
         "import sys, numpy as np, gemmulate as gm; gm.matmul(np.eye(2), np.eye(2)); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_default_engine_of_a_device_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmulate.engines.array_engine import ArrayEngine
+    from gemmulate.plan.trusted import trusted_engine
+
+    trusted_engine.cache_clear()
+    assert trusted_engine("cpu", ("torch-cuda", "torch")) == "torch"  # what is not there is passed over in silence
+    trusted_engine.cache_clear()
+    multiply = ArrayEngine.multiply_floats
+
+    def wrong(self: ArrayEngine, *arguments: object) -> object:
+        outcome = multiply(self, *arguments)  # type: ignore[arg-type]
+        if self.name == "torch":
+            arguments[5].tensor[0, 0] += 1  # type: ignore[attr-defined]
+        return outcome
+
+    monkeypatch.setattr(ArrayEngine, "multiply_floats", wrong)
+    with pytest.warns(RuntimeWarning, match="engine torch is not used on cpu: its float64 fast product differs"):
+        assert trusted_engine("cpu", ("torch", "torch-fp8")) == "torch-fp8"
+    trusted_engine.cache_clear()
+    with pytest.raises(gm.EngineUnavailable, match="no engine runs on cpu"):
+        trusted_engine("cpu", ("torch-cuda", "cupy"))
+    trusted_engine.cache_clear()

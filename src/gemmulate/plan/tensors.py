@@ -15,6 +15,7 @@ import numpy as np
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
 from gemmulate.plan.operands import result_dtype
+from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
 
 
@@ -77,8 +78,8 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 def device_engine(device: Any, engine: str | Engine | None, threads: int | None) -> Engine | None:
     """The engine that multiplies tensors where they are; None where the product runs on the host.
 
-    By default that is torch's for devices other than the CPU. The name of another engine takes the product to the
-    host, from any device.
+    By default that is, for a CUDA device, Triton's or torch's (`trusted_engine`). The name of another engine takes the
+    product to the host, from any device.
     """
     if engine is None:
         if device.type == "cpu":
@@ -88,7 +89,7 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
                 f'a is on device {device}, for which there is no engine; move it to the CPU, or pass engine="native" '
                 "to have it copied there and back"
             )
-        engine = "torch-cuda"
+        engine = trusted_engine(str(device), ("triton", "torch-cuda"))
     runner = get_engine(engine, threads)
     if runner.arrays is None:
         return None
