@@ -301,6 +301,17 @@ class Engine(ABC):
         """
         return False
 
+    def exact_integer_product(
+        self, a: Array, b: Array, out: Array, modulus: int | None = None, wrap: bool = False
+    ) -> bool:
+        """Write the product of integers a (m, k) and b (n, k), k ≥ 1, in one call, made for small sizes.
+
+        Exact results to `out` (int64 or uint64) where all are known to fit; with a modulus (2 … 2^63) its residues in
+        [0, modulus) to int64; with `wrap` the low bits to any integer type. `out` overlaps no operand. Returns False,
+        with `out` unspecified, where the engine cannot, or a result may not fit: the caller takes the general way.
+        """
+        return False
+
     def wrapped_cost(self, itemsize: int) -> float:
         """INT8 products that one product modulo 2^(8 itemsize) takes as long as; infinite where there is none."""
         return math.inf

@@ -256,6 +256,11 @@ class NativeEngine(Engine):
             return False
         return bool(self._core.exact_product(self._isa, a, b, out, self._threads, progress.current()))
 
+    def exact_integer_product(
+        self, a: Array, b: Array, out: Array, modulus: int | None = None, wrap: bool = False
+    ) -> bool:
+        return bool(self._core.exact_integer_product(self._isa, a, b, out, modulus or 0, wrap))
+
     def wrapped_cost(self, itemsize: int) -> float:
         return _WRAPPED_COST[self._isa][itemsize]
 

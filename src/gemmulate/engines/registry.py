@@ -69,7 +69,7 @@ _MAX_THREADS = 4096
 def _thread_count(threads: int | None) -> int | None:
     if threads is None:
         return None
-    if isinstance(threads, bool) or not isinstance(threads, SupportsIndex):
+    if type(threads) is not int and (isinstance(threads, bool) or not isinstance(threads, SupportsIndex)):
         raise TypeError(f"threads = {threads!r} is not an integer; give a positive number or None")
     count = operator.index(threads)
     if not 1 <= count <= _MAX_THREADS:
@@ -84,11 +84,11 @@ def get_engine(name: str | Engine | None = None, threads: int | None = None) -> 
     one that cannot run here.
     """
     count = _thread_count(threads)
+    if name is None or isinstance(name, str):
+        return _engine(name, count)
     if isinstance(name, Engine):
         return name
-    if name is not None and not isinstance(name, str):
-        raise _unknown(name)
-    return _engine(name, count)
+    raise _unknown(name)
 
 
 def _unknown(name: object) -> ValueError:
