@@ -95,7 +95,43 @@ def engines() -> tuple[EngineRecord, ...]:
     [True]
     """
     torch, cuda = _torch_records()
-    return (*_own_engines(), torch, cuda, _triton_record(cuda))
+    return (*_own_engines(), torch, cuda, _triton_record(cuda), _jax_record(), _cupy_record())
+
+
+def _jax_record() -> EngineRecord:
+    """JAX on its default device. It is imported only where that may be another than the processor."""
+
+    def record(device: str, available: bool, reason: str) -> EngineRecord:
+        return EngineRecord("jax", device, ("int8",), available, reason)
+
+    if find_spec("jax") is None:
+        return record("cpu", False, "JAX is not installed; run `pip install jax`")
+    device = "cpu"
+    if _has_nvidia_driver() or find_spec("libtpu") is not None:
+        try:
+            device = import_module("jax").default_backend()
+        except (ImportError, OSError, RuntimeError) as error:
+            return record("cpu", False, f"JAX finds no device ({error}); reinstall it, or set JAX_PLATFORMS=cpu")
+    if device == "cpu":
+        return record(device, True, "INT8 products by JAX on the processor, all else NumPy: lax.dot_general")
+    return record(device, True, "JAX arrays: lax.dot_general (not run on a GPU or TPU)")
+
+
+def _cupy_record() -> EngineRecord:
+    def record(available: bool, reason: str) -> EngineRecord:
+        return EngineRecord("cupy", "cuda", ("int8",), available, reason)
+
+    if find_spec("cupy") is None:
+        return record(False, "CuPy is not installed; run `pip install cupy-cuda12x`, or the wheel of your CUDA")
+    if not _has_nvidia_driver():
+        return record(False, "no NVIDIA driver was found; install one, and a GPU it drives")
+    try:
+        count = import_module("cupy").cuda.runtime.getDeviceCount()
+    except Exception as error:  # CuPy raises errors of its own for each missing library
+        return record(False, f"CuPy finds no device ({error}); install the wheel of this driver's CUDA")
+    if not count:
+        return record(False, "CuPy finds no device; make one visible (CUDA_VISIBLE_DEVICES)")
+    return record(True, "CuPy arrays: cublasGemmEx (not run on a GPU)")
 
 
 def _own_engines() -> tuple[EngineRecord, ...]:
@@ -172,6 +208,9 @@ def _engine(name: str | None, threads: int | None) -> Engine:
     if name.startswith("torch"):
         engine: Engine = import_module("gemmulate.engines.torch").torch_engine(name, records[name].device)
         return engine
+    if name in ("jax", "cupy"):
+        made: Engine = getattr(import_module(f"gemmulate.engines.{name}"), f"{name}_engine")(name)
+        return made
     isa = best if name == "native" else name.removeprefix("native-")
     assert isa is not None
     return NativeEngine(name, isa, threads)
