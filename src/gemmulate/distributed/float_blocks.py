@@ -187,6 +187,7 @@ def _word_products(
 
     shift = -units.row, -units.column
     for_blocks(
+        engine,
         m,
         n,
         k * system.bytes_per_entry,

@@ -36,6 +36,7 @@ def checked_part(runner: Runner, a: Array, b: Array) -> ExactSum:
         words[rows, columns] = block
 
     for_blocks(
+        engine,
         m,
         n,
         k * system.bytes_per_entry,

@@ -12,6 +12,7 @@ from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
+from gemmulate.plan.jax_arrays import is_jax_array, multiply_jax
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view, result_dtype
 from gemmulate.plan.prepared import Prepared
 from gemmulate.plan.stacks import Index, each
@@ -99,6 +100,15 @@ def matmul(
     grade = check_options(accuracy, modulus, overflow)
     if is_tensor(a) or is_tensor(b) or is_tensor(out):
         return multiply_tensors(
+            *(a, b, out, engine),
+            accuracy=accuracy,
+            modulus=modulus,
+            overflow=overflow,
+            threads=threads,
+            formats=formats,
+        )
+    if is_jax_array(a) or is_jax_array(b):
+        return multiply_jax(
             *(a, b, out, engine),
             accuracy=accuracy,
             modulus=modulus,
