@@ -209,8 +209,8 @@ def _engine(name: str | None, threads: int | None) -> Engine:
         engine: Engine = import_module("gemmulate.engines.torch").torch_engine(name, records[name].device)
         return engine
     if name in ("jax", "cupy"):
-        made: Engine = getattr(import_module(f"gemmulate.engines.{name}"), f"{name}_engine")(name)
-        return made
+        of_arrays: Engine = getattr(import_module(f"gemmulate.engines.{name}"), f"{name}_engine")(name)
+        return of_arrays
     isa = best if name == "native" else name.removeprefix("native-")
     assert isa is not None
     return NativeEngine(name, isa, threads)

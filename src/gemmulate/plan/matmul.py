@@ -11,6 +11,7 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
+from gemmulate.plan.cupy_arrays import is_cupy_array, multiply_cupy
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.jax_arrays import is_jax_array, multiply_jax
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view, result_dtype
@@ -107,8 +108,9 @@ def matmul(
             threads=threads,
             formats=formats,
         )
-    if is_jax_array(a) or is_jax_array(b):
-        return multiply_jax(
+    if is_jax_array(a) or is_jax_array(b) or is_cupy_array(a) or is_cupy_array(b):
+        multiply = multiply_cupy if is_cupy_array(a) or is_cupy_array(b) else multiply_jax
+        return multiply(
             *(a, b, out, engine),
             accuracy=accuracy,
             modulus=modulus,
