@@ -43,6 +43,7 @@ _SUBPACKAGES = (
     "distributed",
     "io",
     "torch",
+    "jax",
 )
 
 __all__ = [

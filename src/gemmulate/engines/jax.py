@@ -123,7 +123,8 @@ def _in_64_bits(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-for _name in sorted((Engine.__abstractmethods__ | {"pack_wrapped", "multiply_wrapped"}) - {"widest_bits"}):
+_MORE_KERNELS = {"pack_wrapped", "multiply_wrapped", "positions_above"}
+for _name in sorted((Engine.__abstractmethods__ | _MORE_KERNELS) - {"widest_bits"}):
     setattr(JaxEngine, _name, _in_64_bits(getattr(ArrayEngine, _name)))
 
 

@@ -12,11 +12,11 @@ from gemmulate.engines.base import Array, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
+from gemmulate.plan.frameworks import framework_product
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view, result_dtype
 from gemmulate.plan.prepared import Prepared
 from gemmulate.plan.small import multiply_small
 from gemmulate.plan.stacks import Index, each
-from gemmulate.plan.tensors import is_tensor, multiply_tensors
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
@@ -99,15 +99,11 @@ def matmul(
     array([[2.77555756e-17]])
     """
     grade = check_options(accuracy, modulus, overflow)
-    if is_tensor(a) or is_tensor(b) or is_tensor(out):
-        return multiply_tensors(
-            *(a, b, out, engine),
-            accuracy=accuracy,
-            modulus=modulus,
-            overflow=overflow,
-            threads=threads,
-            formats=formats,
-        )
+    if type(a) is not np.ndarray or type(b) is not np.ndarray or out is not None:
+        multiply = framework_product(a, b, out)
+        if multiply is not None:
+            options = {"accuracy": accuracy, "modulus": modulus, "overflow": overflow}
+            return multiply(a, b, out, engine, threads=threads, formats=formats, **options)
     runner = engine_for(engine, threads, formats)
     if (
         out is None

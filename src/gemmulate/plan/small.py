@@ -31,7 +31,7 @@ class _Kind(NamedTuple):
 
 
 def _integer_kind(a: np.dtype[Any], b: np.dtype[Any]) -> _Kind:
-    wrapped = np.result_type(a, b)
+    wrapped = np.dtype(np.result_type(a, b).name)  # of the C types of one size, the one that frameworks know
     unsigned = "u" in (a.kind, b.kind) and "i" not in (a.kind, b.kind)
     return _Kind(True, _UINT64 if unsigned else _INT64, wrapped if wrapped.kind in "iu" else None)
 

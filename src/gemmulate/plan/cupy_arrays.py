@@ -1,0 +1,41 @@
+"""Products of CuPy arrays: the result is a CuPy array, with the bits of NumPy's route. Not run on a GPU.
+
+Operands go to the host, where engines take and give arrays; the engine "cupy" has the residues and their products on
+the device. Tested with a module that stands for CuPy.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from gemmulate.engines.base import Engine
+
+
+def is_cupy_array(x: Any) -> bool:
+    """Whether x is a CuPy array; CuPy itself is not imported for that."""
+    if type(x) is np.ndarray or x is None:
+        return False
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, getattr(cupy, "ndarray", ()))
+
+
+def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
+    """`matmul(a, b, …)` of CuPy arrays; by the engine "cupy" unless another one is named."""
+    from gemmulate.plan.matmul import matmul
+
+    for name, x in (("a", a), ("b", b), ("out", out)):
+        if not is_cupy_array(x) and (name != "out" or x is not None):
+            raise TypeError(
+                f"{name} is a {type(x).__name__}, the other arguments are CuPy arrays: pass CuPy arrays alone "
+                "(cupy.asarray) or NumPy arrays alone (array.get())"
+            )
+    target = None if out is None else np.empty(out.shape, dtype=out.dtype)
+    result = matmul(a.get(), b.get(), out=target, engine="cupy" if engine is None else engine, **options)
+    if out is not None:
+        out.set(target)
+        return out
+    # CuPy has no Python ints: those stay in a NumPy array, or are one.
+    return result if isinstance(result, int) or result.dtype == object else sys.modules["cupy"].asarray(result)
