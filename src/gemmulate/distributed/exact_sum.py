@@ -11,17 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.array_floats import LIMB, LIMB_MASK, round_limbs
+from gemmulate.engines.array_namespace import NumpyLibrary
+from gemmulate.engines.base import Array, dtype_name
 from gemmulate.engines.python_ints import words_to_ints
-from gemmulate.engines.residue_system import residue_system
-from gemmulate.engines.rounding import round_to_float
+from gemmulate.engines.rounding import FLOAT_FORMATS, round_to_float
 from gemmulate.schemes.blocks import panels
 
 Words = npt.NDArray[np.uint64]
 Int64 = npt.NDArray[np.int64]
-
-# Elements that are rounded at once: each takes a byte for every modulus (at most 54).
-_ROUNDED_AT_ONCE = 1 << 18
 
 
 def words_for(bound: int) -> int:
@@ -78,22 +76,28 @@ def of_int64(x: Int64, bound: int) -> ExactSum:
     return ExactSum(bound, np.ascontiguousarray(x).view(np.uint64)[:, :, None])
 
 
-def round_sums(engine: Engine, sums: ExactSum, exponent: npt.NDArray[np.int32], out: Array) -> None:
-    """Write integer · 2^exponent, rounded once, to out; all of shape (m, n).
+def round_sums(sums: ExactSum, exponent: npt.NDArray[np.int32], out: Array) -> None:
+    """Write integer · 2^exponent, rounded once, to out; all of shape (m, n)."""
+    library, form = NumpyLibrary(), FLOAT_FORMATS[dtype_name(out.dtype)]
+    (m, n), size = out.shape, out.dtype.itemsize
+    for rows in panels(m, max(1, library.block // max(1, n))):
+        rounded = round_limbs(library, _limbs(sums.words[rows]), exponent[rows].astype(np.int64), form)
+        out[rows].view(f"i{size}")[...] = rounded.signed(library, form).astype(f"i{size}")
 
-    Each integer is a product of depth 1 with the number one, which the engine rounds as any other.
-    """
-    system = residue_system(sums.bound)
-    assert system is not None  # words come from products that one covered
-    bits = sums.bound.bit_length()
-    one = engine.pack_integers(False, np.ones((1, 1), dtype=np.int64), system, 1)
-    (m, n), zero = out.shape, np.zeros(1, dtype=np.int32)
-    words = np.ascontiguousarray(sums.words, dtype="<u8").view("<u4").reshape(m * n, 1, -1)
-    flat, exponents = np.empty((m * n, 1), dtype=out.dtype), np.ascontiguousarray(exponent).reshape(-1)
-    for rows in panels(m * n, _ROUNDED_AT_ONCE):
-        left = engine.pack_words(True, words[rows], system, bits)
-        engine.multiply_floats(left, one, system, exponents[rows], zero, flat[rows], None)
-    out[...] = flat.reshape(m, n)
+
+def _limbs(words: Words) -> list[Int64]:
+    """Two's complement words as limbs of 40 bits, least first, the last one with the sign (`array_floats.carry`)."""
+    count = -(-64 * words.shape[2] // LIMB)
+    wide = _extended(words, LIMB * count // 64 + 2)
+    limbs = []
+    for limb in range(count):
+        word, offset = divmod(LIMB * limb, 64)
+        part = wide[:, :, word] >> np.uint64(offset)
+        if offset + LIMB > 64:
+            part = part | (wide[:, :, word + 1] << np.uint64(64 - offset))
+        limbs.append((part & np.uint64(LIMB_MASK)).view(np.int64))
+    half = 1 << LIMB - 1
+    return [*limbs[:-1], (limbs[-1] ^ half) - half]
 
 
 def round_ints(values: Array, exponent: npt.NDArray[np.int32], out: Array) -> None:

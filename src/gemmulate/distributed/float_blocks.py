@@ -143,7 +143,6 @@ def add_parts(parts: list[FloatPart]) -> FloatPart:
 class RoundFloats:
     """The task that rounds a block of the result once."""
 
-    runner: Runner
     depth: int
     result: np.dtype[Any]
 
@@ -152,7 +151,7 @@ class RoundFloats:
         units = block_units(verdict, self.depth, left, right)
         exponent = (units.row[:, None] + units.column[None, :]).astype(np.int32)
         if isinstance(part.sums, ExactSum):
-            round_sums(self.runner.engine, part.sums, exponent, out)
+            round_sums(part.sums, exponent, out)
         else:
             round_ints(part.sums, exponent, out)
         if len(part.at):

@@ -343,7 +343,7 @@ class _RealProduct:
         need: list[list[Node]] | None = None,
     ) -> Blocks:
         multiply = float_blocks.MultiplyFloats(self.runner, self.k)
-        rounding = float_blocks.RoundFloats(self.runner, self.k, self.result)
+        rounding = float_blocks.RoundFloats(self.k, self.result)
         result: Blocks = []
         for i, left in enumerate(surveyed[0]):
             result.append([])

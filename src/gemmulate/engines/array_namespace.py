@@ -1,8 +1,8 @@
-"""Modules with NumPy's functions as libraries of the array engine: NumPy itself, CuPy."""
+"""Modules with NumPy's functions as libraries of the array engine: NumPy itself, and bases of CuPy's and JAX's."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -43,3 +43,15 @@ class NamespaceLibrary(Library):
 
     def pad(self, x: Tensor, rows: int, columns: int) -> Tensor:
         return self.xp.pad(x, ((0, rows), (0, columns)))
+
+
+@final
+class NumpyLibrary(NamespaceLibrary):
+    """NumPy alone: the array engine's kernels for arrays of the host."""
+
+    def __init__(self) -> None:
+        super().__init__(np)
+
+    def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """In float64, which holds every sum that the rules allow."""
+        return np.matmul(a.astype(np.float64), b.astype(np.float64).T).astype(np.int64)
