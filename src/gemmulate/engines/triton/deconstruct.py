@@ -96,7 +96,7 @@ def symmetric_residue(digits, row, DIGITS: tl.constexpr):
             total = tl.fma(quotient, -modulus, total)
         total = tl.fma(digits[j], tl.load(row + 2 + j), total)
     quotient = tl.fma(total, inverse, ROUNDER) - ROUNDER
-    residue = tl.fma(quotient, -modulus, total + ROUNDER)
+    residue = tl.fma(quotient, -modulus, total) + ROUNDER
     return residue.to(tl.int32, bitcast=True).to(tl.int8)  # 128 modulo 256 becomes −128
 
 
