@@ -37,7 +37,7 @@ void bind_operands(nanobind::module_& m) {
     return nb::make_tuple(r.any ? r.min : 0, r.max);
   }, nb::arg("x"), nb::arg("threads"), nb::arg("progress").none());
 
-  m.def("centre_integers", [](Matrix x, uint64_t modulus, MutableMatrix out, int threads, nb::object progress) {
+  m.def("centre_integers", [](const std::string& isa, Matrix x, uint64_t modulus, MutableMatrix out, int threads, nb::object progress) {
     const View v = view_of(x);
     require(v.type != Type::f64 && v.type != Type::f32 && modulus >= 2, "integers, and a modulus of 2 or more");
     const View t = view_of(out);
@@ -46,10 +46,10 @@ void bind_operands(nanobind::module_& m) {
     const int bits = t.type == Type::i8 ? 8 : t.type == Type::i16 ? 16 : t.type == Type::i32 ? 32 : 64;
     require(t.type == Type::i64 || (bits < 64 && modulus >> bits == 0), "the output holds p / 2");
     run(progress, [&](const Poll& poll) {
-      centre_integers(v, modulus, out.data(), t.type, threads, poll);
+      centre_integers(find_isa(isa), v, modulus, out.data(), t.type, threads, poll);
       return 0;
     });
-  }, nb::arg("x"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("x"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("pack_floats", [](const std::string& isa, bool left, Matrix x, Vector<int32_t> shift,
                           std::optional<Vector<int32_t>> inner, const Moduli& moduli, bool count, int threads,

@@ -145,8 +145,25 @@ void bind_products(nanobind::module_& m) {
     const Isa& kernels = find_isa(isa);
     require(kernels.anchored.multiply != nullptr, "this instruction set has no FMA");
     const Target t = make_target(out, va.type == Type::f64 ? Out::f64 : Out::f32, va.vectors, vb.vectors);
-    return run(progress, [&](const Poll& poll) { return exact_product(kernels, va, vb, t, threads, poll); });
+    return run(progress, [&](const Poll& poll) {
+      return small_float_product(kernels, va, vb, t, poll) || exact_product(kernels, va, vb, t, threads, poll);
+    });
   }, nb::arg("isa"), nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("threads"), nb::arg("progress").none());
+
+  m.def("exact_integer_product", [](const std::string& isa, Matrix a, Matrix b, MutableMatrix out, uint64_t modulus,
+                                    bool wrap) {
+    const View va = view_of(a), vb = view_of(b), vo = view_of(out);
+    const auto integral = [](Type t) { return t != Type::f64 && t != Type::f32; };
+    require(integral(va.type) && integral(vb.type) && integral(vo.type) && va.depth == vb.depth && va.depth > 0,
+            "the operands do not match");
+    require(vo.vectors == va.vectors && vo.depth == vb.vectors, "the output has another shape than the product");
+    require(wrap ? modulus == 0 : vo.type == Type::i64 || (vo.type == Type::u64 && modulus == 0),
+            "the output is int64, or uint64 without a modulus");
+    require(modulus == 0 || (modulus >= 2 && modulus <= uint64_t{1} << 63), "the modulus lies in [2, 2^63]");
+    const IntegerTarget t{vo.type, out.data(), vo.stride_v, vo.stride_k};
+    const nb::gil_scoped_release release;
+    return small_integer_product(find_isa(isa), va, vb, t, modulus, wrap);
+  }, nb::arg("isa"), nb::arg("a"), nb::arg("b"), nb::arg("out"), nb::arg("modulus"), nb::arg("wrap"));
 
   m.def("assess", [](const Operand& left, const Operand& right, Vector<uint64_t> sum_left,
                      Vector<uint64_t> sum_right, double budget,

@@ -19,6 +19,7 @@
 #include "pairs.hpp"
 #include "product.hpp"
 #include "pyints.hpp"
+#include "small.hpp"
 #include "survey.hpp"
 #include "wrapped.hpp"
 

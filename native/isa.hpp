@@ -84,6 +84,34 @@ struct AnchoredColumns {
 // Initial `lowest` of a scan: above every exponent.
 inline constexpr int64_t kNothingSeen = int64_t{1} << 40;
 
+// Small products (small.hpp, small_kernels.inc): rows x depth times depth x columns, rows a multiple of kSmallTileRows,
+// columns one of `lanes` (small_short: 2 lanes); out has ld elements in a row.
+inline constexpr int kSmallTileRows = 4;
+struct SmallShape {
+  int64_t rows, columns, depth, ld;
+};
+struct SmallKernels {
+  int lanes = 0;
+  void (*wide)(const SmallShape& s, const uint64_t* a, const uint64_t* b, uint64_t* out) = nullptr;
+  void (*half)(const SmallShape& s, const uint64_t* a, const uint64_t* b, uint64_t* out) = nullptr;
+  void (*shorts)(const SmallShape& s, const int16_t* a, const int16_t* b, uint64_t* out) = nullptr;
+  void (*plain)(const SmallShape& s, const double* a, const double* b, double* out) = nullptr;
+  void (*both)(const SmallShape& s, bool halves, const uint64_t* a, const uint64_t* b, const double* u, const double* v,
+               uint64_t* low, double* value) = nullptr;
+  void (*modulo)(int64_t n, uint64_t* low, const double* value, uint64_t p) = nullptr;
+  bool (*row_norms)(int64_t rows, int64_t depth, const double* x, double* scale) = nullptr;
+  bool (*column_norms)(int64_t depth, int64_t columns, const double* x, double* scale) = nullptr;
+  bool (*multiples)(int64_t n, const double* x, double shifter) = nullptr;
+  void (*doubles)(int64_t n, const uint64_t* x, bool without_sign, double* out) = nullptr;
+  bool (*centre)(int64_t n, uint64_t* x, uint64_t p) = nullptr;
+  int (*bits)(int64_t n, const uint64_t* x, bool without_sign) = nullptr;
+  // No kernel without FMA.
+  uint64_t (*f32)(const SmallShape& s, const double* a, const double* b, const double* row, const double* column,
+                  float* out, uint8_t* open) = nullptr;
+  uint64_t (*f64)(const SmallShape& s, const double* a, const double* b, const double* row, const double* column,
+                  double unit, double* out, uint8_t* open) = nullptr;
+};
+
 struct Isa {
   const char* name;
   bool (*supported)();
@@ -125,6 +153,10 @@ struct Isa {
   void (*bits_needed)(const double* magnitudes, const double* sum_right, double sum_left, double budget, int64_t n,
                       uint8_t* out);
   ByteKernels bytes;
+  // x mod p of least magnitude (kernels.inc): p < 2^31; p < 2^62 and every |x| < p, else false.
+  void (*centre)(const int64_t* x, int64_t n, int64_t p, bool is_unsigned, int64_t* out);
+  bool (*centre_near)(const int64_t* x, int64_t n, int64_t p, int64_t* out);
+  SmallKernels small;
 };
 
 const Isa& isa_scalar();

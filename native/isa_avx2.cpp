@@ -11,6 +11,7 @@ constexpr int kVectorBytes = 32;
 #include "kernels.inc"
 #include "kernels_avx2.inc"
 #include "pair_kernels.inc"
+#include "small_avx2.inc"
 
 // Tile 2 x 16, packing [k/4][width][4]; 8 accumulators of two partial sums for each column, 4 for b, 1 for a.
 constexpr int kMr = 2, kNr = 16;
@@ -55,7 +56,7 @@ const Isa& isa_avx2() {
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near, kSmallKernels};
   return isa;
 }
 

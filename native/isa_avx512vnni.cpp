@@ -10,6 +10,29 @@ constexpr int kVectorBytes = 64;
 #include "kernels.inc"
 #include "pair_kernels.inc"
 
+typedef double Doubles __attribute__((vector_size(kVectorBytes)));
+typedef uint64_t Words __attribute__((vector_size(kVectorBytes)));
+typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
+typedef int64_t Longs __attribute__((vector_size(kVectorBytes)));
+
+#define GEMMULATE_FMA
+inline Doubles broadcast(const double* p) { return _mm512_set1_pd(*p); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+inline Doubles multiply_subtract(Doubles a, Doubles b, Doubles c) { return _mm512_fmsub_pd(a, b, c); }
+inline Words multiply_halves(Words a, Words b) { return (Words)_mm512_mul_epi32((__m512i)a, (__m512i)b); }
+inline Ints add_pairs(Ints sum, Ints a, Ints b) {
+  return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+inline unsigned differ(Doubles a, Doubles b) { return _mm512_cmp_pd_mask(a, b, _CMP_NEQ_UQ); }
+// Lanes whose two ends round to different numbers, or both to zero while they differ.
+inline unsigned round_f32(Doubles least, Doubles most, float* out) {
+  const __m256 low = _mm512_cvtpd_ps(least), high = _mm512_cvtpd_ps(most);
+  _mm256_storeu_ps(out, low);
+  return _mm256_cmp_ps_mask(low, high, _CMP_NEQ_UQ) |
+         (_mm256_cmp_ps_mask(low, _mm256_setzero_ps(), _CMP_EQ_OQ) & differ(least, most));
+}
+#include "small_kernels.inc"
+
 // Tile 12 x 32, packing [k/4][width][4]; 24 accumulators, 2 for b, the broadcast of a from memory: 26 of 32
 // registers. 14 loads for 24 VPDPBUSD keep both load ports below the two multiply ports.
 // Exact to depth 65,793 (u8 x s8 into int32).
@@ -98,7 +121,7 @@ const Isa& isa_avx512vnni() {
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near, kSmallKernels};
   return isa;
 }
 

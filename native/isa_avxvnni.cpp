@@ -11,6 +11,7 @@ constexpr int kVectorBytes = 32;
 #include "kernels.inc"
 #include "kernels_avx2.inc"
 #include "pair_kernels.inc"
+#include "small_avx2.inc"
 
 // Tile 6 x 16, packing [k/4][width][4]; 12 accumulators, 2 for b, 1 for a: 15 of 16 registers.
 // Exact to depth 65,793 (u8 x s8 into int32).
@@ -58,7 +59,7 @@ const Isa& isa_avxvnni() {
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near, kSmallKernels};
   return isa;
 }
 

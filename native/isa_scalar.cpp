@@ -12,6 +12,19 @@ constexpr int kVectorBytes = 16;
 #include "kernels.inc"
 #include "pair_kernels.inc"
 
+typedef double Doubles __attribute__((vector_size(kVectorBytes)));
+typedef uint64_t Words __attribute__((vector_size(kVectorBytes)));
+typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
+typedef int64_t Longs __attribute__((vector_size(kVectorBytes)));
+
+inline Doubles broadcast(const double* p) { return Doubles{*p, *p}; }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return a * b + c; }
+inline Words multiply_halves(Words a, Words b) { return a * b; }
+inline Ints add_pairs(Ints sum, Ints a, Ints b) {
+  return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+}
+#include "small_kernels.inc"
+
 // Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
 constexpr int kMr = 4, kNr = 8;
 
@@ -40,7 +53,7 @@ const Isa& isa_scalar() {
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels};
+                           kByteKernels, centre, centre_near, kSmallKernels};
   return isa;
 }
 

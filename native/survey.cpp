@@ -215,20 +215,34 @@ Range range_integers(const View& x, int threads, const Poll& poll) {
   return r;
 }
 
-void centre_integers(const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll) {
+void centre_integers(const Isa& isa, const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll) {
   const Modulo modulo(p);
   dispatch_integer(type, [&]<class U>(U) {
     U* const to = static_cast<U*>(out);
     for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+      constexpr int64_t kBlock = 512;
+      int64_t value[kBlock], rest[kBlock];
       dispatch_integer(x.type, [&]<class T>(T) {
-        visit<T>(x, v0, v1, [&](int64_t v, int64_t q, T value) {
-          uint64_t r;
-          if constexpr (std::is_signed_v<T>)
-            r = modulo.of_signed(value);
-          else
-            r = modulo(value);
-          to[v * x.depth + q] = static_cast<U>(modulo.centred(r));
-        });
+        constexpr bool kWideUnsigned = std::is_same_v<T, uint64_t>;
+        for (int64_t v = v0; v < v1; ++v)
+          for (int64_t q0 = 0; q0 < x.depth; q0 += kBlock) {
+            if (q0 % (kBlock * 256) == 0) Loop::checkpoint();
+            const int64_t n = std::min(kBlock, x.depth - q0);
+            const T* from = static_cast<const T*>(x.data) + v * x.stride_v + q0 * x.stride_k;
+            uint64_t any = 0;
+            for (int64_t i = 0; i < n; ++i) {
+              value[i] = static_cast<int64_t>(from[i * x.stride_k]);
+              any |= static_cast<uint64_t>(value[i]);
+            }
+            if (p < uint64_t{1} << 31)
+              isa.centre(value, n, static_cast<int64_t>(p), kWideUnsigned, rest);
+            else if (p >= uint64_t{1} << 62 || (kWideUnsigned && any >> 63) ||
+                     !isa.centre_near(value, n, static_cast<int64_t>(p), rest))
+              for (int64_t i = 0; i < n; ++i)
+                rest[i] = modulo.centred(kWideUnsigned ? modulo(static_cast<uint64_t>(value[i]))
+                                                       : modulo.of_signed(value[i]));
+            for (int64_t i = 0; i < n; ++i) to[v * x.depth + q0 + i] = static_cast<U>(rest[i]);
+          }
       });
     });
   });

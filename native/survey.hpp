@@ -34,7 +34,7 @@ struct Range {
 Range range_integers(const View& x, int threads, const Poll& poll);
 
 // out[v][p] = x_vp modulo p, of least magnitude (at most p / 2, which `type` must hold), row by row.
-void centre_integers(const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll);
+void centre_integers(const Isa& isa, const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll);
 
 // Depths hist[d]: how many entries need d = top[v] - lsb(entry) bits to be exact; clipped to the last bin.
 std::vector<int64_t> depths_floats(const View& x, const int32_t* top, const int32_t* inner, int bins, int threads,

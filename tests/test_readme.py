@@ -19,6 +19,12 @@ def test_the_python_example() -> None:
     assert found.failed == 0
 
 
+def test_the_examples_of_the_pages() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        found = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
+        assert found.failed == 0, page.name
+
+
 COMMANDS = re.findall(r"^\$ gemmulate (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import gemmulate as gm
 from benchmarks.harness import CLOCKS, Call, OtherLoad, announce, append, choose_own_kernel, machine, options
-from benchmarks.operands import integers
+from benchmarks.operands import PRIMES, integers, residues
 
 SIZES = 4, 8, 16, 24, 32, 48, 64
 BLOCK_S = 0.005
@@ -25,9 +25,14 @@ def cases(rng: np.random.Generator, n: int) -> Iterator[tuple[str, Any, Any, dic
     x, y = rng.standard_normal((2, n, n))
     for grade in ("fast", "fp64", "exact"):
         yield f'float64 "{grade}"', x, y, {"accuracy": grade}
+    yield 'float32 "fp32"', x.astype(np.float32), y.astype(np.float32), {}
     yield "int8 → int64", integers(rng, 8, n, np.int8), integers(rng, 8, n, np.int8), {}
+    yield "int32 exact, 28-bit entries", integers(rng, 28, n, np.int32), integers(rng, 28, n, np.int32), {}
     yield "int64 exact, 26-bit entries", integers(rng, 26, n), integers(rng, 26, n), {}
     yield "int64 wrap", integers(rng, 64, n), integers(rng, 64, n), {"overflow": "wrap"}
+    for bits in (8, 26, 31):
+        p = PRIMES[bits]
+        yield f"modulo p, {bits} bits", residues(rng, p, n), residues(rng, p, n), {"modulus": p}
 
 
 def per_call_s(call: Call, calls: int, clock: str) -> float:

@@ -71,6 +71,7 @@ def test_a_symmetric_product_is_multiplied_once(engine: Engine, monkeypatch: pyt
         assert (results[0] == results[1]).all()
     covered: list[tuple[int, int]] = []
     blocks.for_blocks(
+        engine,
         100,
         100,
         30,

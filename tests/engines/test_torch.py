@@ -6,6 +6,7 @@ shape rules run here on the processor; nothing of this was run on a GPU.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -267,6 +268,19 @@ def test_other_engines_do_without_torch() -> None:
     code = "import sys, gemmulate as gm; gm.matmul([[1.5]], [[2.5]], engine='native'); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
+
+
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE", "DEFAULT"])
+def test_products_on_older_processors(isa: str) -> None:
+    """oneDNN's kernels without VNNI saturate; PyTorch then gives wrong INT8 products, and the engine right ones."""
+    code = (
+        "import numpy as np; from gemmulate.engines import get_engine; e = get_engine('torch').library;"
+        "a = np.random.default_rng(1).integers(-128, 128, (70, 600), dtype=np.int8); a[:9] = -128;"
+        "got = e.to_numpy(e.int8_product(e.load(a), e.load(a))); w = a.astype(np.int64); print((got == w @ w.T).all())"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert out.stdout.strip() == "True"
 
 
 def test_a_kernel_that_saturates_is_found_and_avoided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,10 @@ def same(got: torch.Tensor, want: np.ndarray) -> bool:
     return nan and np.array_equal(clean[0].view(kind), clean[1].view(kind))
 
 
-@pytest.mark.parametrize("engine", [None, "reference"])
+ENGINES = [None, "reference", "torch"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("accuracy", ["fast", "fp64", "exact", gm.Bits(40)], ids=str)
 def test_floats(dtype: torch.dtype, accuracy: str, engine: str | None) -> None:
@@ -56,8 +59,9 @@ def test_floats(dtype: torch.dtype, accuracy: str, engine: str | None) -> None:
     assert same(gm.matmul(a, b, accuracy=accuracy, engine=engine), want)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-def test_integers(dtype: torch.dtype) -> None:
+def test_integers(dtype: torch.dtype, engine: str | None) -> None:
     info = np.iinfo(str(dtype).removeprefix("torch.")) if dtype != torch.bool else None
     x, y = (
         RNG.integers(0, 2, s).astype(bool)
@@ -66,10 +70,11 @@ def test_integers(dtype: torch.dtype) -> None:
         for s in ((5, 17), (17, 6))
     )
     a, b = torch.from_numpy(x), torch.from_numpy(y)
-    assert same(gm.matmul(a, b), gm.matmul(x, y))
-    assert same(gm.matmul(a, b, overflow="wrap"), x @ y)
-    assert same(gm.matmul(a, b, modulus=10007), gm.matmul(x, y, modulus=10007))
-    objects = gm.matmul(a, b, overflow="object")
+    assert same(gm.matmul(a, b, engine=engine), gm.matmul(x, y))
+    assert same(gm.matmul(a, b, overflow="wrap", engine=engine), x @ y)
+    for p in (7, 10007, 2**63):
+        assert same(gm.matmul(a, b, modulus=p, engine=engine), gm.matmul(x, y, modulus=p))
+    objects = gm.matmul(a, b, overflow="object", engine=engine)
     assert objects.dtype == object
     assert (objects == x.astype(object).astype(int).astype(object) @ y.astype(int).astype(object)).all()
 
@@ -78,46 +83,53 @@ def test_integers(dtype: torch.dtype) -> None:
     ("left", "right"),
     [((4,), (4,)), ((4,), (4, 3)), ((3, 4), (4,)), ((2, 1, 3, 4), (5, 4, 2)), ((0, 4), (4, 3)), ((3, 0), (0, 2))],
 )
-def test_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shapes(left: tuple[int, ...], right: tuple[int, ...], engine: str | None) -> None:
     x, y = spread(left), spread(right)
-    got = gm.matmul(torch.from_numpy(x), torch.from_numpy(y))
+    got = gm.matmul(torch.from_numpy(x), torch.from_numpy(y), engine=engine)
     assert same(got, np.asarray(gm.matmul(x, y)))
 
 
-def test_layouts_share_memory_and_keep_bits() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_layouts_keep_bits(engine: str | None) -> None:
+    def multiply(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return gm.matmul(x, y, engine=engine)
+
     x, y = spread((40, 30)), spread((50, 40))
     a, b = torch.from_numpy(x), torch.from_numpy(y)
-    assert same(gm.matmul(a.T, b.T), gm.matmul(x.T, y.T))
-    assert same(gm.matmul(a[::3, ::2], b[:15:1, :1:]), gm.matmul(x[::3, ::2], y[:15, :1]))
-    assert same(gm.matmul(a.expand(3, 40, 30), a.mT), gm.matmul(np.broadcast_to(x, (3, 40, 30)), x.T))
+    assert same(multiply(a.T, b.T), gm.matmul(x.T, y.T))
+    assert same(multiply(a[::3, ::2], b[:15:1, :1:]), gm.matmul(x[::3, ::2], y[:15, :1]))
+    assert same(multiply(a.expand(3, 40, 30), a.mT), gm.matmul(np.broadcast_to(x, (3, 40, 30)), x.T))
     z = torch.randn(6, 6, dtype=torch.complex128)
-    assert same(gm.matmul(z.conj(), z.mH), gm.matmul(z.numpy().conj(), z.numpy().conj().T))
+    assert same(multiply(z.conj(), z.mH), gm.matmul(z.numpy().conj(), z.numpy().conj().T))
     negative = torch.imag(z.conj())  # a view with the negative bit
-    assert same(gm.matmul(negative, z.real), gm.matmul(np.ascontiguousarray(-z.numpy().imag), z.numpy().real))
+    assert same(multiply(negative, z.real), gm.matmul(np.ascontiguousarray(-z.numpy().imag), z.numpy().real))
 
 
-def test_special_values() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_special_values(engine: str | None) -> None:
     x, y = spread((6, 5)), spread((5, 6))
     x[1, 2], x[4, 0], y[3, 3], y[0, 5] = np.nan, np.inf, -np.inf, 0.0
-    assert same(gm.matmul(torch.from_numpy(x), torch.from_numpy(y)), gm.matmul(x, y))
+    assert same(gm.matmul(torch.from_numpy(x), torch.from_numpy(y), engine=engine), gm.matmul(x, y))
 
 
-def test_out_receives_the_result() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_out_receives_the_result(engine: str | None) -> None:
     a, b = (torch.from_numpy(spread(s)) for s in ((7, 5), (5, 4)))
     whole = torch.full((9, 4), 7.0, dtype=torch.float64)
     out = whole[1:8]
-    assert gm.matmul(a, b, out=out) is out
+    assert gm.matmul(a, b, out=out, engine=engine) is out
     assert same(out.contiguous(), gm.matmul(a.numpy(), b.numpy()))
     assert whole[0].eq(7).all()
     assert whole[8].eq(7).all()
     i = torch.arange(6).reshape(2, 3)
     narrow = torch.empty(2, 2, dtype=torch.int16)
-    assert gm.matmul(i, i.T, out=narrow).tolist() == [[5, 14], [14, 50]]
+    assert gm.matmul(i, i.T, out=narrow, engine=engine).tolist() == [[5, 14], [14, 50]]
     with pytest.raises(gm.ResultOverflow, match="out's dtype int16"):
-        gm.matmul(i * 1000, i.T, out=narrow)
+        gm.matmul(i * 1000, i.T, out=narrow, engine=engine)
     assert narrow.tolist() == [[5, 14], [14, 50]]
     with pytest.raises(ValueError, match=r"out has shape \(3, 3\)"):
-        gm.matmul(i, i.T, out=torch.empty(3, 3, dtype=torch.int64))
+        gm.matmul(i, i.T, out=torch.empty(3, 3, dtype=torch.int64), engine=engine)
 
 
 def test_overflow_is_an_error() -> None:
@@ -141,6 +153,30 @@ def test_refusals(a: object, b: object, message: str) -> None:
         gm.matmul(a, b)
 
 
+@pytest.mark.parametrize("accuracy", ["fast", "fp64", "exact"])
+def test_operands_stay_where_they_are(accuracy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: no matrix of finite entries comes to the host as a whole."""
+    from gemmulate.engines import array_engine
+    from gemmulate.engines.torch_array import TorchArray
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a matrix was copied to the host")
+
+    fetched = []
+    fetch = array_engine.fetch
+    monkeypatch.setattr(TorchArray, "__array__", refuse)
+    monkeypatch.setattr(array_engine, "fetch", lambda lib, x, at: fetched.append(len(at)) or fetch_rows(lib, x, at))
+
+    def fetch_rows(lib: object, x: TorchArray, at: np.ndarray) -> np.ndarray:
+        return x.tensor[torch.from_numpy(at)].numpy() if len(at) else fetch(lib, np.empty((0, x.shape[1])), at)
+
+    x, y = spread((70, 80)), spread((80, 90))
+    got = gm.matmul(torch.from_numpy(x), torch.from_numpy(y), accuracy=accuracy, engine="torch")
+    assert same(got, gm.matmul(x, y, accuracy=accuracy))
+    i = torch.from_numpy(RNG.integers(-(2**20), 2**20, (70, 80)))
+    assert torch.equal(gm.matmul(i, i.T, engine="torch"), gm.matmul(i, i.T))
+
+
 def test_plan_takes_tensors() -> None:
     a = torch.ones(3, 4, dtype=torch.int8)
     assert gm.plan(a, a.T).scheme == "direct"
@@ -151,3 +187,27 @@ def test_tensors_do_not_make_numpy_callers_load_torch() -> None:
         "import sys, numpy as np, gemmulate as gm; gm.matmul(np.eye(2), np.eye(2)); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_default_engine_of_a_device_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmulate.engines.array_engine import ArrayEngine
+    from gemmulate.plan.trusted import trusted_engine
+
+    trusted_engine.cache_clear()
+    assert trusted_engine("cpu", ("torch-cuda", "torch")) == "torch"  # what is not there is passed over in silence
+    trusted_engine.cache_clear()
+    multiply = ArrayEngine.multiply_floats
+
+    def wrong(self: ArrayEngine, *arguments: object) -> object:
+        outcome = multiply(self, *arguments)  # type: ignore[arg-type]
+        if self.name == "torch":
+            arguments[5].tensor[0, 0] += 1  # type: ignore[attr-defined]
+        return outcome
+
+    monkeypatch.setattr(ArrayEngine, "multiply_floats", wrong)
+    with pytest.warns(RuntimeWarning, match="engine torch is not used on cpu: its float64 fast product differs"):
+        assert trusted_engine("cpu", ("torch", "torch-fp8")) == "torch-fp8"
+    trusted_engine.cache_clear()
+    with pytest.raises(gm.EngineUnavailable, match="no engine runs on cpu"):
+        trusted_engine("cpu", ("torch-cuda", "cupy"))
+    trusted_engine.cache_clear()

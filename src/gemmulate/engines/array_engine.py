@@ -317,13 +317,13 @@ class ArrayEngine(ArrayPacking):
             columns, j = np.unique(here[:, 1], return_inverse=True)
             inside = np.stack([i.ravel(), j.ravel()], axis=1).astype(np.int64)
             values = [np.zeros((len(rows), len(columns)), dtype=out.dtype) for out in outs]
-            x, y = fetch(a, rows), fetch(b, columns)
+            x, y = fetch(self.library, a, rows), fetch(self.library, b, columns)
             if len(outs) == 1:
                 host_engine().exact_dots(x, y, inside, values[0])
             else:
                 host_engine().exact_dot_pairs(x, y, inside, values[0], values[1])
             for out, value in zip(outs, values, strict=True):
-                store_at(out, here, value[inside[:, 0], inside[:, 1]])
+                store_at(self.library, out, here, value[inside[:, 0], inside[:, 1]])
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
         self._dots(a, b, at, [out])

@@ -7,6 +7,7 @@ here. Arrays are immutable to the engine: it never writes into one.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +35,10 @@ class ProductRules:
     depth: int = INT32_DEPTH
 
     def __post_init__(self) -> None:
-        if not 0 < self.depth <= INT32_DEPTH or self.depth % self.multiple:
+        if not self.least_depth <= self.depth <= INT32_DEPTH or self.depth < 1 or self.depth % self.multiple:
             raise ValueError(
-                f"depth = {self.depth} is not a multiple of {self.multiple} in 1 … {INT32_DEPTH}, what int32 sums hold"
+                f"depth = {self.depth} is not a multiple of {self.multiple} in {max(self.least_depth, 1)} … "
+                f"{INT32_DEPTH}; choose one that int32 sums hold"
             )
 
 
@@ -54,6 +56,27 @@ class Library(ABC):
     @abstractmethod
     def load(self, x: npt.NDArray[Any]) -> Tensor:
         """A NumPy array of int8, uint8, int16, int32, int64 or float64, any strides; shared where possible."""
+
+    # Arrays of the device that callers hold, behind NumPy's names; by default there are none beside NumPy's.
+
+    arrays: type | None = None
+    panel: tuple[int, int] | None = None  # rows and columns of a block of a result
+
+    def memory(self) -> int:
+        """Bytes of the device."""
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An uninitialised array that results are written to."""
+        return np.empty(shape, dtype=dtype)
+
+    def host_array(self, x: Any) -> npt.NDArray[Any]:
+        """A caller's array as a NumPy array."""
+        return np.asarray(x)
+
+    def device_array(self, x: npt.NDArray[Any]) -> Any:
+        """A NumPy array as `empty` makes them."""
+        return x
 
     @abstractmethod
     def to_numpy(self, x: Tensor) -> npt.NDArray[Any]:

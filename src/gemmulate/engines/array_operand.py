@@ -40,7 +40,7 @@ def host_engine() -> Engine:
     return NativeEngine("native", best[-1], None) if best else ReferenceEngine()
 
 
-# Only these four functions know where the caller's operands and results lie.
+# Only these four functions know where the caller's operands and results lie: in NumPy arrays, or in the device's.
 
 
 def load(lib: Library, x: Array) -> Tensor:
@@ -52,14 +52,15 @@ def load(lib: Library, x: Array) -> Tensor:
 
 def store(lib: Library, out: Array, value: Tensor) -> None:
     """Write integers, or bit patterns of floats, to the caller's array."""
-    out.view(f"i{out.dtype.itemsize}")[...] = lib.to_numpy(value)
+    patterns = out.view(f"i{out.dtype.itemsize}")
+    patterns[...] = lib.to_numpy(value) if isinstance(out, np.ndarray) else value
 
 
-def fetch(x: Array, vectors: npt.NDArray[np.int64]) -> Array:
+def fetch(lib: Library, x: Array, vectors: npt.NDArray[np.int64]) -> Array:
     """Some vectors of the caller's matrix in the host's memory."""
-    return x[vectors]
+    return lib.host_array(x[vectors])
 
 
-def store_at(out: Array, at: npt.NDArray[np.int64], values: Array) -> None:
+def store_at(lib: Library, out: Array, at: npt.NDArray[np.int64], values: Array) -> None:
     """Write single elements of the caller's matrix."""
-    out[at[:, 0], at[:, 1]] = values
+    out[at[:, 0], at[:, 1]] = values if isinstance(out, np.ndarray) else lib.device_array(values)

@@ -35,8 +35,44 @@ class ArrayPacking(Engine):
         self.library = library
 
     @property
+    def arrays(self) -> type | None:
+        """Arrays of the device behind NumPy's names, which operands and results may be beside NumPy's own."""
+        return self.library.arrays
+
+    @property
     def widest_bits(self) -> int:
         return widest_bits()
+
+    @property
+    def panel(self) -> tuple[int, int] | None:
+        return self.library.panel
+
+    def memory(self) -> int:
+        return self.library.memory()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        array: Array = self.library.empty(shape, dtype)
+        return array
+
+    def to_host(self, x: Array) -> Array:
+        return self.library.host_array(x)
+
+    def from_host(self, x: Array) -> Array:
+        array: Array = self.library.device_array(x)
+        return array
+
+    def positions_above(self, x: Array, limit: int) -> npt.NDArray[np.int64]:
+        lib = self.library
+        found = [np.zeros((0, 2), dtype=np.int64)]
+        for part in self._blocks(*x.shape):
+            above = (lib.astype(load(lib, x[part]), "int64") & 255) > limit
+            found.append(lib.argwhere(above) + np.array([part.start, 0]))
+        return np.concatenate(found)
+
+    def centred(self, x: Array, p: int) -> Array:
+        if isinstance(x, np.ndarray):
+            return super().centred(x, p)
+        return self.from_host(super().centred(self.to_host(x), p))
 
     def _blocks(self, vectors: int, depth: int) -> Iterator[slice]:
         rows = max(1, self.library.block // max(1, depth))

@@ -8,6 +8,7 @@ of a left operand, the columns of a right one (that is, `b.T`), with any strides
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -100,7 +101,6 @@ class Engine(ABC):
     """One device with its kernels. `inner` is a power-of-two exponent for each step of k, or None."""
 
     name: str
-    arrays: type | None = None  # arrays of its device that it takes and writes besides NumPy's
     formats: tuple[str, ...] = ()  # narrow formats whose planes carry the products; none: INT8 residues
 
     @property
@@ -238,6 +238,20 @@ class Engine(ABC):
             positive = x.astype(np.int64) % np.int64(p)
         return np.where(positive > p // 2, positive + np.int64(-p), positive)
 
+    @property
+    def arrays(self) -> type | None:
+        """The class of a device's arrays that it takes and writes beside NumPy's."""
+        return None
+
+    @property
+    def panel(self) -> tuple[int, int] | None:
+        """Rows and columns of a block of the result that the engine likes best; None for those of a processor."""
+        return None
+
+    def memory(self) -> int:
+        """Bytes that there are for operands, packed ones and results."""
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialised array where the engine writes results: NumPy's, or one on its device."""
         return np.empty(shape, dtype=dtype)
@@ -284,6 +298,17 @@ class Engine(ABC):
         """Write the correctly rounded product of float64 or float32 operands in one call, made for small sizes.
 
         Returns False, with `out` unspecified, where the engine cannot: the caller takes the general way.
+        """
+        return False
+
+    def exact_integer_product(
+        self, a: Array, b: Array, out: Array, modulus: int | None = None, wrap: bool = False
+    ) -> bool:
+        """Write the product of integers a (m, k) and b (n, k), k ≥ 1, in one call, made for small sizes.
+
+        Exact results to `out` (int64 or uint64) where all are known to fit; with a modulus (2 … 2^63) its residues in
+        [0, modulus) to int64; with `wrap` the low bits to any integer type. `out` overlaps no operand. Returns False,
+        with `out` unspecified, where the engine cannot, or a result may not fit: the caller takes the general way.
         """
         return False
 

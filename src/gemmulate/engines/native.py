@@ -224,7 +224,7 @@ class NativeEngine(Engine):
             return self.centred(x.T, p).T
         narrow = next((t for t in (np.int8, np.int16, np.int32) if p < 1 << 8 * np.dtype(t).itemsize), np.int64)
         out = np.empty(x.shape, dtype=narrow)
-        self._core.centre_integers(x, p, out, self._threads, progress.current())
+        self._core.centre_integers(self._isa, x, p, out, self._threads, progress.current())
         return out
 
     @property
@@ -255,6 +255,11 @@ class NativeEngine(Engine):
         if _ANCHORED_COST[self._isa] == math.inf:
             return False
         return bool(self._core.exact_product(self._isa, a, b, out, self._threads, progress.current()))
+
+    def exact_integer_product(
+        self, a: Array, b: Array, out: Array, modulus: int | None = None, wrap: bool = False
+    ) -> bool:
+        return bool(self._core.exact_integer_product(self._isa, a, b, out, modulus or 0, wrap))
 
     def wrapped_cost(self, itemsize: int) -> float:
         return _WRAPPED_COST[self._isa][itemsize]

@@ -279,15 +279,7 @@ class ReferenceEngine(Engine):
         need: npt.NDArray[np.uint8],
     ) -> npt.NDArray[np.int64]:
         magnitudes = _as_planes(left).planes[0] @ _as_planes(right).planes[0].T
-        sums = sum_left[:, None] + sum_right[None, :] + np.uint64(1)
-        with np.errstate(divide="ignore"):
-            # The order of operations is part of the contract: it fixes the bits of the ratio.
-            ratio = sums.astype(np.float64) / (magnitudes * budget) * (1.0 + 2.0**-40)
-        fraction, exponent = np.frexp(ratio)
-        bits = np.clip(exponent.astype(np.int64) - (fraction == 0.5) - 2, 0, 255)
-        bits[magnitudes * budget == 0] = 255
-        bits[(sum_left == 0)[:, None] | (sum_right == 0)[None, :]] = 0
-        need[...] = bits
+        need[...] = needed_bits(magnitudes, sum_left, sum_right, budget)
         return np.bincount(need.ravel(), minlength=256).astype(np.int64)
 
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
@@ -304,6 +296,24 @@ class ReferenceEngine(Engine):
         for i, j in np.argwhere((out == 0) & ~np.signbit(out)):
             if _all_negative_zero(a[i], b[j]):
                 out[i, j] = -0.0
+
+
+def needed_bits(
+    magnitudes: npt.NDArray[np.float64],
+    sum_left: npt.NDArray[np.uint64],
+    sum_right: npt.NDArray[np.uint64],
+    budget: float,
+) -> npt.NDArray[np.uint8]:
+    """Bits that each element asks for (`Engine.assess`), from the product of magnitudes (m, n)."""
+    sums = sum_left[:, None] + sum_right[None, :] + np.uint64(1)
+    with np.errstate(divide="ignore"):
+        # The order of operations is part of the contract: it fixes the bits of the ratio.
+        ratio = sums.astype(np.float64) / (magnitudes * budget) * (1.0 + 2.0**-40)
+    fraction, exponent = np.frexp(ratio)
+    bits = np.clip(exponent.astype(np.int64) - (fraction == 0.5) - 2, 0, 255)
+    bits[magnitudes * budget == 0] = 255
+    bits[(sum_left == 0)[:, None] | (sum_right == 0)[None, :]] = 0
+    return np.asarray(bits, dtype=np.uint8)
 
 
 def _exact_dot(x: Array, y: Array) -> int:

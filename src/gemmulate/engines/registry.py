@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import operator
-import os
-import sys
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import SupportsIndex
 
 from gemmulate.engines import native
 from gemmulate.engines.base import Engine, EngineRecord
+from gemmulate.engines.frameworks import framework_engine, framework_records
 from gemmulate.engines.native import NativeEngine
 from gemmulate.engines.reference import ReferenceEngine
 from gemmulate.errors import EngineUnavailable
@@ -35,58 +31,6 @@ def _best_isa() -> str | None:
     return available[-1] if available else None
 
 
-def _torch_records() -> tuple[EngineRecord, EngineRecord]:
-    """Torch on the processor and on CUDA. It is imported only where there is an NVIDIA driver to ask it about."""
-
-    def records(
-        reason: str, cuda: str, available: bool = False, on_cuda: bool = False
-    ) -> tuple[EngineRecord, EngineRecord]:
-        return (
-            EngineRecord("torch", "cpu", ("int8",), available, reason),
-            EngineRecord("torch-cuda", "cuda", ("int8",), on_cuda, cuda),
-        )
-
-    if find_spec("torch") is None:
-        missing = "PyTorch is not installed; run `pip install torch`"
-        return records(missing, missing)
-    here = "PyTorch tensors on the processor: torch._int_mm"
-    if not _has_nvidia_driver():
-        return records(here, "no NVIDIA driver was found; install one, and a GPU it drives", True)
-    try:
-        torch = import_module("torch")
-    except (ImportError, OSError) as error:
-        broken = f"PyTorch cannot be imported ({error}); reinstall it"
-        return records(broken, broken)
-    if not torch.cuda.is_available():
-        return records(here, "torch.cuda.is_available() is false; install a PyTorch built for this GPU's CUDA", True)
-    return records(here, "PyTorch tensors on CUDA: torch._int_mm", True, True)
-
-
-def _triton_record(cuda: EngineRecord) -> EngineRecord:
-    """Triton where torch has CUDA; on the processor where its interpreter is asked for."""
-
-    def record(device: str, reason: str, available: bool = False) -> EngineRecord:
-        return EngineRecord("triton", device, ("int8",), available, reason)
-
-    for module in ("torch", "triton"):
-        if find_spec(module) is None:
-            return record("cuda", f"{module} is not installed; run `pip install torch triton`")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return record("cpu", "Triton's kernels in its interpreter on the processor: for tests, slow", True)
-    if not cuda.available:
-        return record("cuda", f"{cuda.reason}; or set TRITON_INTERPRET=1 for the interpreter, slow")
-    return record("cuda", "Triton's kernels on CUDA", True)
-
-
-def _has_nvidia_driver() -> bool:
-    """Whether the driver's library is there: found out in microseconds, where importing torch takes seconds."""
-    try:
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return False
-    return True
-
-
 def engines() -> tuple[EngineRecord, ...]:
     """All engines with their availability on this machine, the default one first.
 
@@ -94,8 +38,7 @@ def engines() -> tuple[EngineRecord, ...]:
     >>> [e.available for e in gm.engines() if e.name == "reference"]
     [True]
     """
-    torch, cuda = _torch_records()
-    return (*_own_engines(), torch, cuda, _triton_record(cuda))
+    return (*_own_engines(), *framework_records())
 
 
 def _own_engines() -> tuple[EngineRecord, ...]:
@@ -126,7 +69,7 @@ _MAX_THREADS = 4096
 def _thread_count(threads: int | None) -> int | None:
     if threads is None:
         return None
-    if isinstance(threads, bool) or not isinstance(threads, SupportsIndex):
+    if type(threads) is not int and (isinstance(threads, bool) or not isinstance(threads, SupportsIndex)):
         raise TypeError(f"threads = {threads!r} is not an integer; give a positive number or None")
     count = operator.index(threads)
     if not 1 <= count <= _MAX_THREADS:
@@ -135,16 +78,17 @@ def _thread_count(threads: int | None) -> int | None:
 
 
 def get_engine(name: str | Engine | None = None, threads: int | None = None) -> Engine:
-    """The engine called `name` (default: native where built, else reference) on `threads` threads; an engine is itself.
+    """The engine called `name` (default: native where built, else reference) on `threads` threads.
 
-    Raises ValueError for an unknown name, EngineUnavailable for one that cannot run here.
+    An engine in place of the name is returned as it is. Raises ValueError for an unknown name, EngineUnavailable for
+    one that cannot run here.
     """
     count = _thread_count(threads)
+    if name is None or isinstance(name, str):
+        return _engine(name, count)
     if isinstance(name, Engine):
         return name
-    if name is not None and not isinstance(name, str):
-        raise _unknown(name)
-    return _engine(name, count)
+    raise _unknown(name)
 
 
 def _unknown(name: object) -> ValueError:
@@ -165,12 +109,8 @@ def _engine(name: str | None, threads: int | None) -> Engine:
         raise EngineUnavailable(f"engine = {name!r} cannot run here: {records[name].reason}")
     if name == "reference":
         return ReferenceEngine()
-    if name == "triton":
-        made: Engine = import_module("gemmulate.engines.triton.engine").TritonEngine(name, records[name].device)
-        return made
-    if name.startswith("torch"):
-        engine: Engine = import_module("gemmulate.engines.torch").torch_engine(name, records[name].device)
-        return engine
+    if not name.startswith("native"):
+        return framework_engine(name, records[name].device)
     isa = best if name == "native" else name.removeprefix("native-")
     assert isa is not None
     return NativeEngine(name, isa, threads)

@@ -1,7 +1,9 @@
 """PyTorch as the array engine's library: INT8 products by torch._int_mm, all else by tensor operations.
 
 CUDA needs m > 16 and k, n multiples of 8 of an INT8 product; zeros fill what is missing. Not run on a GPU: the shape
-rules are tested on the CPU. FP8 products are not used.
+rules are tested on the CPU. FP8 products are not used. On a processor whose _int_mm is not exact, INT8 products run as
+float64 ones, some eight times slower (1,024³, AVX-512, one measurement). Sums of float64 that are exact in any order
+are asked of torch.matmul: leave cuBLAS's own emulation of FP64, which is off unless asked for, off.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import torch
 
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import Library, ProductRules, Tensor
+from gemmulate.engines.base import Engine
+from gemmulate.engines.torch_array import TorchArray, as_tensor, empty
 
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
 CPU_RULES = ProductRules(least_depth=2)
@@ -31,34 +35,54 @@ _DTYPES = {
 
 @lru_cache(maxsize=1)
 def _int_mm_is_exact() -> bool:
-    """Whether torch._int_mm on this processor multiplies the extremes exactly.
+    """Whether torch._int_mm on this processor multiplies the extremes exactly, in shapes of several kernels.
 
-    Kernels for processors without VNNI may add pairs of products in 16 bits, which saturates.
+    oneDNN's kernels for processors without VNNI add pairs of products in 16 bits, which saturates.
     """
-    depth, sizes = 256, (-128, 127)
-    a = torch.tensor(sizes, dtype=torch.int8).repeat_interleave(16)[:, None].repeat(1, depth)
-    try:
-        got = torch._int_mm(a, a.T)
-    except (RuntimeError, AttributeError):
-        return False
-    wide = a[:, :1].to(torch.int64)
-    return bool((got.to(torch.int64) == depth * wide * wide.T).all())
+    for m, k, n in ((1, 64, 7), (32, 256, 32), (130, 1000, 129)):
+        a, b = (torch.full((v, k), -128, dtype=torch.int8) for v in (m, n))
+        a[1::2] = 127
+        b[1::3] = 127
+        try:
+            got = torch._int_mm(a, b.T)
+        except (RuntimeError, AttributeError):
+            return False
+        want = k * a[:, :1].to(torch.int64) * b[:, 0].to(torch.int64)
+        if not torch.equal(got.to(torch.int64), want):
+            return False
+    return True
 
 
 class TorchLibrary(Library):
     """Tensors on one device. The number of threads is torch's (`torch.set_num_threads`), for all its callers."""
 
     xp = torch
+    arrays = TorchArray
 
     def __init__(self, device: str = "cpu", rules: ProductRules | None = None) -> None:
         self.device = torch.device(device)
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
-        self.block = 1 << 17 if on_host else 1 << 23
+        # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
+        self.block = 1 << 15 if on_host else max(1 << 15, min(1 << 23, self.memory() // 4 // 2048))
+        self.panel = None if on_host else (4096, 4096)
         self.rules = rules or (CPU_RULES if on_host else CUDA_RULES)
         self._integer = not on_host or _int_mm_is_exact()
 
-    def load(self, x: npt.NDArray[Any]) -> Tensor:
+    def memory(self) -> int:
+        if self.device.type != "cuda":
+            return super().memory()
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
+        return empty(shape, dtype, self.device)
+
+    def device_array(self, x: npt.NDArray[Any]) -> TorchArray:
+        return TorchArray(as_tensor(x).to(self.device))
+
+    def load(self, x: npt.NDArray[Any] | TorchArray) -> Tensor:
+        if isinstance(x, TorchArray):
+            return x.tensor.to(self.device)
         # Torch shares memory that may be written and whose strides are not negative.
         if not x.flags.writeable or any(s < 0 or s % x.itemsize for s in x.strides):
             x = x.copy()
@@ -94,6 +118,18 @@ class TorchLibrary(Library):
         return torch.nn.functional.pad(x, (0, columns, 0, rows))
 
 
+@lru_cache(maxsize=64)
 def torch_engine(name: str, device: str) -> ArrayEngine:
     """The array engine on tensors of a torch device."""
     return ArrayEngine(name, TorchLibrary(device))
+
+
+def on_device(engine: Engine, device: torch.device) -> Engine:
+    """The engine for tensors of exactly this device; TypeError where it is one for others."""
+    library = getattr(engine, "library", None)
+    if not isinstance(library, TorchLibrary) or library.device.type != device.type:
+        kind = library.device.type if isinstance(library, TorchLibrary) else "other frameworks"
+        raise TypeError(
+            f"engine = {engine.name!r} takes tensors of {kind}, a is on {device}; move them, or leave engine out"
+        )
+    return engine if library.device == device else torch_engine(engine.name, str(device))

@@ -163,9 +163,14 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The values outside any graph, with no conjugation or negation pending."""
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
 def to_numpy(tensor: torch.Tensor) -> Array:
     """The values on the host: without a copy for a tensor of the CPU, whatever its strides."""
-    host = tensor.detach().resolve_conj().resolve_neg().cpu()
+    host = plain(tensor).cpu()
     dtype = numpy_dtype(host.dtype)
     if host.dtype == torch.bfloat16:
         return host.view(torch.int16).numpy().view(dtype)

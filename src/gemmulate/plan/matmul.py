@@ -14,6 +14,7 @@ from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
 from gemmulate.plan.operands import Kind, Stack, as_operand, as_stack, common_kind, kernel_view, result_dtype
 from gemmulate.plan.prepared import Prepared
+from gemmulate.plan.small import multiply_small
 from gemmulate.plan.stacks import Index, each
 from gemmulate.plan.tensors import is_tensor, multiply_tensors
 from gemmulate.schemes.accuracy import Bits, Grade
@@ -31,6 +32,7 @@ from gemmulate.schemes.wrapped import multiply_wrapped
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
 Overflow = Literal["raise", "wrap", "object"]
 
+_OVERFLOWS: tuple[str, ...] = get_args(Overflow)
 _GRADES: dict[str, Grade] = {"fast": "fast", "fp64": "componentwise", "fp32": "componentwise", "exact": "exact"}
 
 
@@ -107,6 +109,12 @@ def matmul(
             formats=formats,
         )
     runner = engine_for(engine, threads, formats)
+    if (
+        out is None
+        and formats is None
+        and (small := multiply_small(runner, a, b, grade, modulus, overflow)) is not None
+    ):
+        return small
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         return multiply_double_double(runner, a, b, check_pair_options(accuracy, modulus), out)
     for operand in (a, b):
@@ -155,21 +163,19 @@ def check_options(accuracy: str | Bits, modulus: int | None, overflow: str) -> G
         raise ValueError(f"accuracy = {accuracy!r} is unknown; choose one of {', '.join(_GRADES)} or gm.Bits(n)")
     if modulus is not None:
         as_modulus(modulus)
-    if not isinstance(overflow, str) or overflow not in get_args(Overflow):
-        raise ValueError(f"overflow = {overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
+    if not isinstance(overflow, str) or overflow not in _OVERFLOWS:
+        raise ValueError(f"overflow = {overflow!r} is unknown; choose one of {', '.join(_OVERFLOWS)}")
     return accuracy if isinstance(accuracy, Bits) else _GRADES[accuracy]
 
 
 def _check_out(out: Array | None, stack: Stack) -> None:
     if out is None:
         return
-    if not isinstance(out, np.ndarray):
-        if type(out) is type(stack.a) and out.shape == stack.shape:
-            return
+    if not isinstance(out, (np.ndarray, type(stack.a))):
         raise TypeError(f"out is a {type(out).__name__}; pass a NumPy array of shape {stack.shape}")
     if out.shape != stack.shape:
         raise ValueError(f"out has shape {out.shape}, the product has shape {stack.shape}")
-    if not out.flags.writeable:
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise ValueError("out is read-only; pass a writable array")
 
 

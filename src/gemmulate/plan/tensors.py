@@ -15,6 +15,7 @@ import numpy as np
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
 from gemmulate.plan.operands import result_dtype
+from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
 
 
@@ -54,13 +55,14 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
 
 def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """The product without a gradient; checked tensors of one device."""
-    from gemmulate.engines.torch_array import TorchArray, as_tensor, to_numpy
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, plain, to_numpy
     from gemmulate.plan.matmul import matmul
 
     runner = device_engine(a.device, engine, options["threads"])
-    if runner is not None and options["formats"] is None:
+    # Python ints and planes of formats are made on the host.
+    if runner is not None and options["formats"] is None and options["overflow"] != "object":
         target: Any = None if out is None else TorchArray(out)
-        result = matmul(TorchArray(a.detach()), TorchArray(b.detach()), out=target, engine=runner, **options)
+        result = matmul(TorchArray(plain(a)), TorchArray(plain(b)), out=target, engine=runner, **options)
         return out if out is not None else result.tensor
     target = None if out is None else to_numpy(out)  # a copy, where it is not the CPU's
     result = matmul(to_numpy(a), to_numpy(b), out=target, engine=engine, **options)
@@ -76,8 +78,8 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 def device_engine(device: Any, engine: str | Engine | None, threads: int | None) -> Engine | None:
     """The engine that multiplies tensors where they are; None where the product runs on the host.
 
-    By default that is torch's for devices other than the CPU. The name of another engine takes the product to the
-    host, from any device.
+    By default that is, for a CUDA device, Triton's or torch's (`trusted_engine`). The name of another engine takes the
+    product to the host, from any device.
     """
     if engine is None:
         if device.type == "cpu":
@@ -87,19 +89,13 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
                 f'a is on device {device}, for which there is no engine; move it to the CPU, or pass engine="native" '
                 "to have it copied there and back"
             )
-        engine = "torch-cuda"
+        engine = trusted_engine(str(device), ("triton", "torch-cuda"))
     runner = get_engine(engine, threads)
     if runner.arrays is None:
         return None
-    from gemmulate.engines.torch_array import TorchArray
+    from gemmulate.engines.torch import on_device
 
-    on: Any = runner
-    if runner.arrays is not TorchArray or on.device_type != device.type:
-        raise TypeError(
-            f"engine = {engine!r} takes tensors of device {on.device_type}, a is on {device}; move the operands, or "
-            "leave engine out"
-        )
-    return runner
+    return on_device(runner, device)
 
 
 _DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those

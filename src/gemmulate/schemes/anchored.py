@@ -65,6 +65,7 @@ def multiply_anchored(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b:
     symmetric = is_symmetric(a, bt, 8 * k)
     try:
         for_blocks(
+            engine,
             m,
             n,
             8 * k,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -39,6 +38,7 @@ def halved(engine: Engine, system: ResidueSystem, m: int, k: int, n: int) -> Res
 
 
 def for_blocks(
+    engine: Engine,
     m: int,
     n: int,
     bytes_per_vector: int,
@@ -50,16 +50,24 @@ def for_blocks(
 ) -> None:
     """Call multiply(left, right, rows, columns) for blocks that cover the m × n product.
 
-    The smaller side is packed as a whole (or in turns of RESIDENT_BYTES), the other in panels. Of a symmetric product
-    the blocks cover the diagonal and what lies above it: `mirror` gives the rest.
+    The smaller side is packed as a whole (or in turns of RESIDENT_BYTES, at most a quarter of the engine's memory), the
+    other in panels. Of a symmetric product the blocks cover the diagonal and what lies above it: `mirror` gives the
+    rest.
     """
-    needed, memory = packed_bytes(m, n, bytes_per_vector), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory, (panel_rows, panel_columns) = engine.memory(), engine.panel or (PANEL_ROWS, PANEL_COLUMNS)
+    budget = min(RESIDENT_BYTES, memory // 4)
+    # At least whole tiles of both sides have to be there at once.
+    needed = (
+        packed_bytes(min(m, 96), min(n, panel_columns), bytes_per_vector)
+        if m <= n
+        else (packed_bytes(min(m, panel_rows), min(n, 96), bytes_per_vector))
+    )
     if needed > memory // 2:
         raise MemoryError(
             f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.0f} GiB, "
             f"this machine has {memory / 2**30:.0f} GiB; split k and add the products"
         )
-    resident = _resident(bytes_per_vector)
+    resident = _resident(bytes_per_vector, budget)
     if symmetric:
         held = [(rows, pack_left(rows)) for rows in panels(m, SYMMETRIC_PANEL)]
         for columns in panels(n, SYMMETRIC_PANEL):
@@ -70,12 +78,12 @@ def for_blocks(
     elif m <= n:
         for rows in panels(m, resident):
             left = pack_left(rows)
-            for columns in panels(n, PANEL_COLUMNS):
+            for columns in panels(n, panel_columns):
                 multiply(left, pack_right(columns), rows, columns)
     else:
         for columns in panels(n, resident):
             right = pack_right(columns)
-            for rows in panels(m, PANEL_ROWS):
+            for rows in panels(m, panel_rows):
                 multiply(pack_left(rows), right, rows, columns)
 
 
@@ -99,9 +107,9 @@ def mirror(out: Array) -> None:
         out[columns, : columns.start] = out[: columns.start, columns].T
 
 
-def _resident(bytes_per_vector: int) -> int:
+def _resident(bytes_per_vector: int, budget: int = RESIDENT_BYTES) -> int:
     """Vectors of the resident side that are packed at once: whole tiles of 96."""
-    return max(96, RESIDENT_BYTES // max(1, bytes_per_vector) // 96 * 96)
+    return max(96, budget // max(1, bytes_per_vector) // 96 * 96)
 
 
 def packed_bytes(m: int, n: int, bytes_per_vector: int) -> int:

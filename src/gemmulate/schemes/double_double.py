@@ -147,6 +147,7 @@ def multiply_pairs(engine: Engine, choice: PairChoice, high: Array, low: Array) 
             engine.multiply_pairs(x, y, system, -shift_a[rows], -shift_b[columns], *block)
 
         for_blocks(
+            engine,
             m,
             n,
             k * system.bytes_per_entry,

@@ -19,8 +19,9 @@ so every grade covers them. t depends on the data and the grade alone, never on 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,12 @@ INNER_SCALING_BITS = 80
 FEW_MODULI = 13
 MAX_BITS = 200
 DEPTH_SAMPLES = 256  # vectors whose entries' depths are counted
+DEPTH_BINS = MAX_BITS + 56
 # m · k · n up to which every grade rounds correctly: one call of anchored sums, below the cost of a choice of bits.
 SMALL_PRODUCT = 64**3
+
+Int64 = npt.NDArray[np.int64]
+Depths = tuple[Int64, Int64]  # histograms of both operands' depths
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,11 @@ def inner_scaling(engine: Engine, a: Array, bt: Array, scan_a: Scan, scan_b: Sca
         rows = np.where(scan.top == NO_EXPONENT, 0, -scan.top).astype(np.int32)
         return engine.scan(x.T, rows).top
 
-    top_a, top_b = tops(a, scan_a), tops(bt, scan_b)
+    return choose_inner(tops(a, scan_a), tops(bt, scan_b))
+
+
+def choose_inner(top_a: Int32, top_b: Int32) -> Int32 | None:
+    """`inner_scaling` from the exponents of the largest entry of each step of k, vectors scaled to below one."""
     both = (top_a != NO_EXPONENT) & (top_b != NO_EXPONENT)
     if not both.any():
         return None
@@ -197,43 +206,39 @@ def componentwise_bits(left: Side, right: Side, hist: npt.NDArray[np.int64], lea
     )
 
 
-def _exact_bits(
-    engine: Engine, a: Array, bt: Array, left: Side, right: Side, inner: Int32 | None, digits: int
-) -> BitCost:
+def _exact_bits(left: Side, right: Side, depths: Depths, k: int, digits: int) -> BitCost:
     """t that balances residue products against elements whose rounding is expected to stay open."""
-    k = a.shape[1]
-    right_inner = None if inner is None else (-inner).astype(np.int32)
-    bins = MAX_BITS + 56
     # Entries that t bits do not keep, of each operand; integers until the end, so that no order of summation counts.
-    deeper = [
-        int(hist.sum()) - np.cumsum(hist)
-        for hist in (
-            _sampled_depths(engine, a, left, inner, bins),
-            _sampled_depths(engine, bt, right, right_inner, bins),
-        )
-    ]
+    deeper = [int(hist.sum()) - np.cumsum(hist) for hist in depths]
     # A typical |C'| 2^(−2t): the root mean square of products with random signs.
     typical = max(1.0, math.sqrt(_mean_square(left) * _mean_square(right))) * 2.0**-30 / math.sqrt(k)
     costs = []
     for count, t in _ladder(left, right, min(digits, left.exact_bits, right.exact_bits)):
-        rounded = float(deeper[0][t]) / _samples(a) + float(deeper[1][t]) / _samples(bt)
+        rounded = sum(float(d[t]) / _samples(side) for d, side in zip(deeper, (left, right), strict=True))
         error = rounded * 2.0 ** (digits - t) / typical
         costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
     return _cheapest(costs)
 
 
-def _samples(x: Array) -> int:
-    return -(-len(x) // max(1, len(x) // DEPTH_SAMPLES))
+def sample_step(vectors: int) -> int:
+    """The depths of every vector whose index is a multiple of this are counted."""
+    return max(1, vectors // DEPTH_SAMPLES)
 
 
-def _sampled_depths(engine: Engine, x: Array, side: Side, inner: Int32 | None, bins: int) -> npt.NDArray[np.int64]:
-    """The histogram of depths over evenly spaced vectors: it steers cost alone."""
-    step = max(1, len(x) // DEPTH_SAMPLES)
-    return engine.depths(x[::step], np.ascontiguousarray(side.scan.top[::step]), inner, bins)
+def _samples(side: Side) -> int:
+    vectors = len(side.scan.top)
+    return -(-vectors // sample_step(vectors))
+
+
+def sampled_depths(engine: Engine, x: Array, top: Int32, inner: Int32 | None, offset: int, vectors: int) -> Int64:
+    """The histogram of depths over evenly spaced ones of `vectors` vectors, those in x from `offset` on."""
+    step = sample_step(vectors)
+    sample = slice(-offset % step, None, step)
+    return engine.depths(x[sample], np.ascontiguousarray(top[sample]), inner, DEPTH_BINS)
 
 
 _NONE = np.zeros((0, 2), dtype=np.int64)
-_NO_NORMS = Norms(*(np.zeros(0, dtype=np.uint64),) * 3)  # anchored sums measure their own
+NO_NORMS = Norms(*(np.zeros(0, dtype=np.uint64),) * 3)  # anchored sums measure their own
 
 
 def grade_of(grade: Grade | Bits, a: Array, bt: Array, result: np.dtype[Any]) -> Grade | Bits:
@@ -241,8 +246,13 @@ def grade_of(grade: Grade | Bits, a: Array, bt: Array, result: np.dtype[Any]) ->
 
     It depends on shapes and types alone, so that every engine takes the same.
     """
-    small = a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
-    return "exact" if small and grade in ("fast", "componentwise") and dtype_name(result) in ANCHORED_RESULTS else grade
+    return grade_for(grade, a.shape[0] * a.shape[1] * bt.shape[0], result)
+
+
+def grade_for(grade: Grade | Bits, work: int, result: np.dtype[Any]) -> Grade | Bits:
+    """The same by m · k · n."""
+    small = work <= SMALL_PRODUCT and dtype_name(result) in ANCHORED_RESULTS
+    return "exact" if small and grade in ("fast", "componentwise") else grade
 
 
 def choose_floats(
@@ -265,51 +275,88 @@ def choose_floats(
         return _choose_bits(engine, a, bt, grade)
     scans = engine.scan(a, None), engine.scan(bt, None)
     if anchored and grade == "exact" and prefers_anchored(engine, *scans, k, result):
-        left, right = (Side(scan, _NO_NORMS, span(scan)) for scan in scans)
+        left, right = (Side(scan, NO_NORMS, span(scan)) for scan in scans)
         return FloatChoice(grade, left, right, None, 0, 0, 0, None, _NONE, False, anchored=True)
     # The normwise bound means the operands' own maxima, which an inner scaling would change.
     left, right, inner = survey(engine, a, bt, *scans, scale=grade != "fast")
-    exact = (left.exact_bits, right.exact_bits)
-    exact_bound = window(left, right, *exact)
-    exact_count = moduli_needed(exact_bound) if max(exact) <= MAX_BITS else None
+    right_inner = None if inner is None else (-inner).astype(np.int32)
+    need = np.zeros((0, 0), dtype=np.uint8)
 
-    def choice(t: int | None, repair: npt.NDArray[np.int64] = _NONE, grade: Grade = grade) -> FloatChoice:
-        if t is None:
-            return FloatChoice(grade, left, right, inner, 0, 0, 0, None, _NONE, False)
-        bits = min(t, exact[0]), min(t, exact[1])
-        bound = window(left, right, *bits)
-        rounds = bits != exact
-        return FloatChoice(grade, left, right, inner, *bits, bound, residue_system(bound), repair, rounds)
+    def assess(budget: float) -> Int64:
+        nonlocal need
+        need = engine.empty((a.shape[0], bt.shape[0]), np.dtype(np.uint8))
+        return engine.assess(
+            engine.pack_magnitudes(True, a, left.scan.top, inner),
+            engine.pack_magnitudes(False, bt, right.scan.top, right_inner),
+            left.norms.sum,
+            right.norms.sum,
+            budget,
+            need,
+        )
 
-    if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
-        return choice(max(exact))
+    def depths() -> Depths:
+        return (
+            sampled_depths(engine, a, left.scan.top, inner, 0, len(a)),
+            sampled_depths(engine, bt, right.scan.top, right_inner, 0, len(bt)),
+        )
+
     digits = FLOAT_FORMATS[dtype_name(result)].digits
+    grade, t, repairs = choose_kept_bits(grade, left, right, k, digits, assess, depths)
+    if t is None:
+        return FloatChoice(grade, left, right, inner, 0, 0, 0, None, _NONE, False)
+    bits = min(t, left.exact_bits), min(t, right.exact_bits)
+    bound = window(left, right, *bits)
+    rounds = bits != (left.exact_bits, right.exact_bits)
+    repair = engine.positions_above(need, t) if repairs else _NONE
+    return FloatChoice(grade, left, right, inner, *bits, bound, residue_system(bound), repair, rounds)
+
+
+def componentwise_budget(k: int, digits: int) -> float:
+    """τ u: what the truncation may cost relative to |A||B|."""
+    return min(math.sqrt(k), (k - 1) * (1 - 2.0**-20)) * 2.0**-digits
+
+
+class KeptBits(NamedTuple):
+    """The grade at which a product runs, its t (None: the long accumulator), and whether elements need more than t."""
+
+    grade: Grade
+    t: int | None
+    repairs: bool
+
+
+def choose_kept_bits(
+    grade: Grade,
+    left: Side,
+    right: Side,
+    k: int,
+    digits: int,
+    assess: Callable[[float], Int64],
+    depths: Callable[[], Depths],
+) -> KeptBits:
+    """t for a grade from the norms of all vectors; `assess(budget)` and `depths()` are asked for where they count.
+
+    `assess` gives the histogram of the bits that elements need, `depths` those of the operands' sampled depths.
+    """
+    exact = (left.exact_bits, right.exact_bits)
+    exact_count = moduli_needed(window(left, right, *exact)) if max(exact) <= MAX_BITS else None
+    if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
+        return KeptBits(grade, max(exact), False)
     if grade == "exact":
-        return choice(_exact_bits(engine, a, bt, left, right, inner, digits).t)
+        return KeptBits(grade, _exact_bits(left, right, depths(), k, digits).t, False)
     if grade == "fast":
         t = _fast_bits(left, right, k, digits)
         count = moduli_needed(window(left, right, min(t, exact[0]), min(t, exact[1])))
-        return choice(max(exact) if count is None or (exact_count or count + 1) <= count else t)
-    unit = 2.0**-digits
-    budget = min(math.sqrt(k), (k - 1) * (1 - 2.0**-20)) * unit
-    need = engine.empty((a.shape[0], bt.shape[0]), np.dtype(np.uint8))
-    hist = engine.assess(
-        engine.pack_magnitudes(True, a, left.scan.top, inner),
-        engine.pack_magnitudes(False, bt, right.scan.top, None if inner is None else (-inner).astype(np.int32)),
-        left.norms.sum,
-        right.norms.sum,
-        budget,
-        need,
-    )
+        return KeptBits(grade, max(exact) if count is None or (exact_count or count + 1) <= count else t, False)
+    hist = assess(componentwise_budget(k, digits))
     bits = componentwise_bits(left, right, hist, 16 + k.bit_length())
     if bits.t is None or hist[bits.t + 1 :].any():
         # Where many elements would be repaired, correct rounding may be the cheaper way to keep the bound.
-        rounded = _exact_bits(engine, a, bt, left, right, inner, digits)
+        rounded = _exact_bits(left, right, depths(), k, digits)
         if rounded.cost < bits.cost:
-            return choice(rounded.t, grade="exact")
+            return KeptBits("exact", rounded.t, False)
     if bits.t is None or bits.t >= max(exact):
-        return choice(None if bits.t is None else max(exact))
-    return choice(bits.t, engine.positions_above(need, bits.t) if hist[bits.t + 1 :].any() else _NONE)
+        return KeptBits(grade, None if bits.t is None else max(exact), False)
+    return KeptBits(grade, bits.t, bool(hist[bits.t + 1 :].any()))
 
 
 def _choose_bits(engine: Engine, a: Array, bt: Array, grade: Bits) -> FloatChoice:
@@ -367,6 +414,7 @@ def _multiply_residues(
         uncertain.append(outcome.uncertain + np.array([rows.start, columns.start], dtype=np.int64))
 
     for_blocks(
+        engine,
         m,
         n,
         k * system.bytes_per_entry,

@@ -104,6 +104,7 @@ def multiply_integers(
         za, zb = choice.zero_points
         symmetric = is_symmetric(a, bt, k)
         for_blocks(
+            engine,
             m,
             n,
             k,
@@ -117,6 +118,7 @@ def multiply_integers(
         system = halved(engine, choice.system, m, k, n)
         symmetric = is_symmetric(a, bt, k * system.bytes_per_entry)
         for_blocks(
+            engine,
             m,
             n,
             k * system.bytes_per_entry,
@@ -147,6 +149,7 @@ def multiply_to_objects(engine: Engine, a: Array, bt: Array, choice: IntegerChoi
         out[rows, columns] = words_to_ints(block)
 
     for_blocks(
+        engine,
         m,
         n,
         k * system.bytes_per_entry,

@@ -15,7 +15,7 @@ LARGEST_MODULUS = 1 << 63
 
 def as_modulus(modulus: Any) -> int:
     """The modulus as a Python int; TypeError or ValueError where it is none in 2 … 2^63."""
-    if isinstance(modulus, (bool, np.bool_)) or not isinstance(modulus, SupportsIndex):
+    if type(modulus) is not int and (isinstance(modulus, (bool, np.bool_)) or not isinstance(modulus, SupportsIndex)):
         raise TypeError(f"modulus = {modulus!r} is not an integer; give one in 2 … 2^63")
     p = operator.index(modulus)
     if not 2 <= p <= LARGEST_MODULUS:

@@ -120,6 +120,7 @@ def _multiply_limbs(engine: Engine, a: Array, bt: Array, bits: tuple[int, int], 
         out[rows, columns] = words_to_ints(block)
 
     for_blocks(
+        engine,
         m,
         n,
         k * len(choice.system.moduli) * max(choice.limbs),

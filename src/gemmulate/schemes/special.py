@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
@@ -16,17 +18,27 @@ def fill_special(engine: Engine, a: Array, bt: Array, special_a: Array, special_
     """
     rows, columns = np.flatnonzero(special_a), np.flatnonzero(special_b)
 
-    def decide(a: Array, bt: Array, finite: Array) -> Array:
-        decided = _decide(engine.to_host(a), engine.to_host(bt), engine.to_host(finite))
+    def decide_at(a: Array, bt: Array, finite: Array) -> Array:
+        decided = decide(special_terms(engine.to_host(a), engine.to_host(bt)), engine.to_host(finite))
         return decided if isinstance(out, np.ndarray) else engine.from_host(decided)
 
     if rows.size:
-        out[rows] = decide(a[rows], bt, out[rows])
+        out[rows] = decide_at(a[rows], bt, out[rows])
     if columns.size:
-        out[:, columns] = decide(a, bt[columns], out[:, columns])
+        out[:, columns] = decide_at(a, bt[columns], out[:, columns])
 
 
-def _decide(a: Array, bt: Array, finite: Array) -> Array:
+class SpecialTerms(NamedTuple):
+    """Of each element: whether a term is NaN, +∞, −∞. Of parts of a sum over k: whether any part says so."""
+
+    nan: Array
+    plus: Array
+    minus: Array
+
+
+def special_terms(a: Array, bt: Array) -> SpecialTerms:
+    """The terms of the product of a (m, k) and bt (n, k) that are not finite."""
+
     def meet(x: Array, y: Array) -> Array:
         # Whether x and y hold at some common k: counts of ones are exact in float64.
         return np.asarray(x.astype(np.float64) @ y.astype(np.float64).T > 0)
@@ -38,5 +50,10 @@ def _decide(a: Array, bt: Array, finite: Array) -> Array:
     for inf_x, inf_y in ((inf_a, np.ones_like(inf_b)), (np.ones_like(inf_a), inf_b)):
         plus = plus | meet(inf_x & (a > 0), inf_y & (bt > 0)) | meet(inf_x & (a < 0), inf_y & (bt < 0))
         minus = minus | meet(inf_x & (a > 0), inf_y & (bt < 0)) | meet(inf_x & (a < 0), inf_y & (bt > 0))
-    result = np.where(plus, np.inf, np.where(minus, -np.inf, finite.astype(np.float64)))
-    return np.where(nan | (plus & minus), np.nan, result).astype(finite.dtype)
+    return SpecialTerms(nan, plus, minus)
+
+
+def decide(terms: SpecialTerms, finite: Array) -> Array:
+    """The finite values, overwritten where terms are not finite."""
+    result = np.where(terms.plus, np.inf, np.where(terms.minus, -np.inf, finite.astype(np.float64)))
+    return np.where(terms.nan | (terms.plus & terms.minus), np.nan, result).astype(finite.dtype)

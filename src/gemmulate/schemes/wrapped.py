@@ -23,6 +23,7 @@ def multiply_wrapped(engine: Engine, a: Array, bt: Array, out: Array) -> int:
 
     symmetric = is_symmetric(a, bt, a.shape[1] * itemsize)
     for_blocks(
+        engine,
         a.shape[0],
         bt.shape[0],
         a.shape[1] * itemsize,

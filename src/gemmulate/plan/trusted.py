@@ -1,0 +1,73 @@
+"""Which engine multiplies tensors of a device by default: the first that proves itself there."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gemmulate.engines import get_engine
+from gemmulate.engines.base import Array
+from gemmulate.errors import EngineUnavailable
+
+
+@lru_cache(maxsize=64)
+def trusted_engine(device: str, names: tuple[str, ...]) -> str:
+    """The first of these engines that runs on the device and gives the host's bits there, tried on a few products once.
+
+    A driver, compiler or device that gets a kernel wrong costs speed then, not results. A warning names every engine
+    that was passed over for another reason than not being there; EngineUnavailable where none is left.
+    """
+    from gemmulate.engines.torch_array import as_tensor
+
+    left: list[str] = []
+    for name in names:
+        try:
+            get_engine(name)
+        except EngineUnavailable as error:
+            left.append(str(error))
+            continue
+        try:
+            wrong = next(
+                (
+                    kind
+                    for kind, x, y, options in _trials()
+                    if not _agrees(as_tensor(x), as_tensor(y), device, name, options)
+                ),
+                None,
+            )
+            reason = None if wrong is None else f"its {wrong} product differs from the host's"
+        except Exception as error:  # whatever a compiler or driver raises: another engine may still work
+            reason = f"{type(error).__name__}: {error}"
+        if reason is None:
+            return name
+        left.append(f"{name}: {reason}")
+        warnings.warn(f"engine {name} is not used on {device}: {reason}", RuntimeWarning, stacklevel=2)
+    raise EngineUnavailable(f'no engine runs on {device} ({"; ".join(left)}); engine="native" goes by the host')
+
+
+def _trials() -> Iterator[tuple[str, Array, Array, dict[str, Any]]]:
+    """Products large enough to take the residues' way, with wide exponents and cancellation."""
+    rng = np.random.default_rng(20261130)
+    x, y = (rng.standard_normal(s) * 2.0 ** rng.integers(-20, 20, s) for s in ((70, 150), (150, 70)))
+    y[75:] = -y[:75] * (1 + 2.0**-30)
+    x[:, 75:] = x[:, :75]
+    for accuracy in ("fast", "fp64", "exact"):
+        yield f"float64 {accuracy}", x, y, {"accuracy": accuracy}
+    yield "float32", x.astype(np.float32), y.astype(np.float32), {}
+    i, j = (rng.integers(-(2**27), 2**27, s) for s in ((70, 150), (150, 70)))
+    yield "int64", i, j, {}
+    yield "modular", i, j, {"modulus": 2**61 - 1}
+    yield "int8", i.astype(np.int8), j.astype(np.int8), {}
+
+
+def _agrees(x: Any, y: Any, device: str, engine: str, options: dict[str, Any]) -> bool:
+    """Whether the engine gives the host's result, bit for bit."""
+    from gemmulate.plan.matmul import matmul
+
+    there = matmul(x.to(device), y.to(device), engine=engine, **options).cpu().numpy()
+    here = matmul(x.numpy(), y.numpy(), **options)
+    return bool(there.dtype == here.dtype and there.tobytes() == here.tobytes())

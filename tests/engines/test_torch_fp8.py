@@ -1,0 +1,51 @@
+"""INT8 products on FP8 planes: exact against Python integers, at the depth that each accumulator allows."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gemmulate as gm  # noqa: E402 - torch is optional
+from gemmulate.engines.array_library import INT32_DEPTH  # noqa: E402
+from gemmulate.engines.torch_fp8 import Fp8Library, fp8_depth  # noqa: E402
+
+
+def test_depths_follow_from_the_accumulators() -> None:
+    # Sums of products of at most 16 · 16 stay below 2^24, below 2^14 quanta; 131,064 is what int32 holds.
+    assert fp8_depth("fp32") == 2**24 // 256
+    assert fp8_depth("fp8_13bit") == 48
+    assert (2**14 - 1) // 256 == 63
+    assert fp8_depth("fp64") == INT32_DEPTH // 16 * 16
+
+
+@pytest.mark.parametrize("accumulator", ["fp32", "fp8_13bit"])
+@pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 47, 48, 49, 300, 1031])
+def test_products(accumulator: str, k: int) -> None:
+    lib = Fp8Library("cpu", accumulator)
+    rng = np.random.default_rng(k)
+    x, y = (rng.integers(-128, 128, (rows, k), dtype=np.int8) for rows in (5, 7))
+    x[0], y[0], x[1], y[1] = -128, -128, 127, -128
+    got = lib.to_numpy(lib.int8_product(lib.load(x), lib.load(y)))
+    want = [[sum(p * q for p, q in zip(u, v, strict=True)) for v in y.tolist()] for u in x.tolist()]
+    assert got.tolist() == want
+
+
+def test_every_pair_of_bytes() -> None:
+    lib = Fp8Library()
+    x = np.arange(-128, 128, dtype=np.int8)[:, None]
+    got = lib.to_numpy(lib.int8_product(lib.load(x), lib.load(x)))
+    assert (got == x.astype(np.int64) * x.T.astype(np.int64)).all()
+
+
+def test_beyond_the_depth_of_fp32() -> None:
+    lib, k = Fp8Library(), 2**16 + 5
+    x = np.full((2, k), -128, dtype=np.int8)
+    assert lib.to_numpy(lib.int8_product(lib.load(x), lib.load(x))).tolist() == [[k * 128**2] * 2] * 2
+
+
+@pytest.mark.parametrize("accuracy", ["fast", "fp64", "exact"])
+def test_products_of_floats_have_the_native_bits(accuracy: str) -> None:
+    rng = np.random.default_rng(8)
+    x, y = (rng.standard_normal(s) * 2.0 ** rng.integers(-20, 20, s) for s in ((70, 90), (90, 65)))
+    got = gm.matmul(x, y, accuracy=accuracy, engine="torch-fp8")
+    assert np.array_equal(got.view(np.int64), gm.matmul(x, y, accuracy=accuracy).view(np.int64))
