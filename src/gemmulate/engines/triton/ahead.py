@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -104,7 +105,7 @@ def _recombine(moduli: int, check: bool) -> Variant:
     arguments = {"digits": "*u8", "table": "*i32", **_ROUNDING}
     arguments |= {"m": "i32", "n": "i32", "stride_m": "i32", "stride_n": "", "count": "i32"}
     constants = {"LIMBS": limbs, "FRACTION": 52, "EXPONENT": 11, "CHECK": check, "WIDE": limbs + 1}
-    constants |= {"BLOCK_M": recombine.BLOCK_M, "BLOCK_N": recombine.BLOCK_N}
+    constants |= dict(zip(("BLOCK_M", "BLOCK_N"), recombine.block_shape(torch.device("cuda")), strict=True))
     name = f"recombine_floats, {moduli} moduli" + (", certainty" if check else "")
     return Variant(name, recombine.recombine_floats_kernel, arguments, constants, 4)
 
@@ -113,7 +114,7 @@ def _recombine_words(moduli: int) -> Variant:
     arguments = {"digits": "*u8", "table": "*i32", "out": "*i64", "longest": "*i32"}
     arguments |= {"m": "i32", "n": "i32", "stride_m": "i32", "stride_n": "", "count": "i32"}
     constants = {"LIMBS": limb_count(ResidueSystem(INT8_MODULI[:moduli])), "WORDS": 1}
-    constants |= {"BLOCK_M": recombine.BLOCK_M, "BLOCK_N": recombine.BLOCK_N}
+    constants |= dict(zip(("BLOCK_M", "BLOCK_N"), recombine.block_shape(torch.device("cuda")), strict=True))
     return Variant(f"recombine_words, {moduli} moduli", recombine.recombine_words_kernel, arguments, constants, 4)
 
 
@@ -124,7 +125,7 @@ def _fused(moduli: int, capability: int) -> Variant:
     limbs = limb_count(ResidueSystem(INT8_MODULI[:moduli]))
     constants = {"KIND": 0, "EVEN": True, "SHALLOW": True, "COUNT": moduli, "LIMBS": limbs, "FRACTION": 52}
     constants |= {"EXPONENT": 11, "CHECK": False, "WIDE": limbs, "BLOCK_M": block_m, "BLOCK_N": block_n}
-    constants |= {"BLOCK_K": block_k, "GROUP": 8, "PARTS": fused.PARTS}
+    constants |= {"BLOCK_K": block_k, "GROUP": 8, "PARTS": fused.column_parts(moduli)}
     name = f"fused_floats int8, {moduli} moduli"
     return Variant(name, fused.fused_floats_kernel, arguments, constants, warps, stages)
 

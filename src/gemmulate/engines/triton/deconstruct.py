@@ -96,7 +96,7 @@ def symmetric_residue(digits, row, DIGITS: tl.constexpr):
             total = tl.fma(quotient, -modulus, total)
         total = tl.fma(digits[j], tl.load(row + 2 + j), total)
     quotient = tl.fma(total, inverse, ROUNDER) - ROUNDER
-    residue = tl.fma(quotient, -modulus, total + ROUNDER)
+    residue = tl.fma(quotient, -modulus, total) + ROUNDER
     return residue.to(tl.int32, bitcast=True).to(tl.int8)  # 128 modulo 256 becomes −128
 
 
@@ -138,7 +138,8 @@ def deconstruct_kernel(
         tl.atomic_add(lost + v, tl.sum(inexact.to(tl.int32), axis=1), mask=v < vectors, sem="relaxed")
     exponent = tl.maximum(exponent, 0)
     if DIGITS <= 4:
-        digits = narrow_digits(negative, magnitude << tl.minimum(exponent, 63).to(tl.int64), DIGITS)
+        # Of a magnitude that is not 0 the exponent is at most 55; the mask keeps the shift defined for those that are.
+        digits = narrow_digits(negative, magnitude << (exponent & 63).to(tl.int64), DIGITS)
     else:
         digits = wide_digits(negative, magnitude, exponent, DIGITS)
     plane = vectors.to(tl.int64) * depth

@@ -32,7 +32,7 @@ _DIGITS = 1 << 29
 # read a byte for each element and modulus. With 2 · 10^15 operations and 4.8 · 10^12 bytes a second (H200's
 # datasheet), 2 k (1/0.3 − 1/0.8) / (2 · 10^15) = 2 / (4.8 · 10^12) at k = 200.
 FUSED_DEPTH = 200
-# Five registers of four digits for each element; with more they spill.
+# Five registers of four digits for each element; docs/triton-kernels.md has no spills up to there.
 FUSED_MODULI = 20
 
 

@@ -263,11 +263,12 @@ def fused_words_kernel(
 def fused_blocks(capability: int | None) -> Blocks:
     """BLOCK_M, BLOCK_N, BLOCK_K, warps and stages; capability as `residue_gemm.gemm_blocks`."""
     # 16 results of each thread: more digits do not fit its registers.
-    return (32, 32, 64, 4, 1) if capability is None else (64, 64, 128, 8, 4 if 90 <= capability < 120 else 3)
+    return (64, 64, 256, 4, 1) if capability is None else (64, 64, 128, 8, 4 if 90 <= capability < 120 else 3)
 
 
-# Columns are put together in so many groups: fewer limbs are in registers at a time.
-PARTS = 4
+def column_parts(moduli: int) -> int:
+    """Groups of columns that are put together one after the other, so that the limbs fit the registers."""
+    return 4 if moduli <= 16 else 8
 
 
 def fused_floats(
@@ -317,7 +318,7 @@ def fused_floats(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_K=block_k,
-        PARTS=PARTS,
+        PARTS=column_parts(len(system.moduli)),
         GROUP=8,
         num_warps=warps,
         num_stages=stages,
@@ -362,7 +363,7 @@ def fused_words(
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         BLOCK_K=block_k,
-        PARTS=PARTS,
+        PARTS=column_parts(len(system.moduli)),
         GROUP=8,
         num_warps=warps,
         num_stages=stages,

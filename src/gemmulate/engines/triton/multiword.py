@@ -179,8 +179,8 @@ def round_to_float(limbs, negative, exponent, LIMBS: tl.constexpr, FRACTION: tl.
     kept += up.to(tl.uint64)
     infinite: tl.constexpr = ((1 << EXPONENT) - 1) << FRACTION
     # The hidden bit, added to the field, raises the exponent by one; so does a carry of the rounding.
-    field = tl.minimum(tl.maximum(unit + drop - least, 0), (1 << EXPONENT) - 2).to(tl.int64)
-    bits = tl.minimum((field << FRACTION) + kept.to(tl.int64), infinite)
-    bits = tl.where(first == 0, 0, bits)
+    field = tl.minimum(tl.maximum(unit + drop - least, 0), (1 << EXPONENT) - 2).to(tl.uint64)
+    bits = (field << FRACTION) + kept  # at most 2^63
+    bits = tl.where(first == 0, 0, tl.where(bits > infinite, infinite, bits).to(tl.int64))
     sign: tl.constexpr = FRACTION + EXPONENT
     return bits | (negative.to(tl.int64) << sign)

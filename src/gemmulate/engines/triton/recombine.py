@@ -189,8 +189,9 @@ def recombine_words_kernel(
     store_words(limbs, out, longest, at, inside, LIMBS, WORDS)
 
 
-# 128 threads keep the limbs of two results each; a row of 256 digits is read in full sectors.
-BLOCK_M, BLOCK_N = 1, 256
+def block_shape(device: torch.device) -> tuple[int, int]:
+    """Rows and columns of a tile: 128 threads keep the limbs of two results each, a row of 256 digits is contiguous."""
+    return (1, 256) if device.type == "cuda" else (32, 64)  # the interpreter's time goes by operations
 
 
 class Certainty(NamedTuple):
@@ -230,7 +231,8 @@ def recombine_floats(
     if out.numel() == 0:
         return open_
     lost = (row_exponent, column_exponent, 0, 0) if certainty is None else certainty
-    recombine_floats_kernel[(triton.cdiv(m, BLOCK_M) * triton.cdiv(n, BLOCK_N),)](
+    block_m, block_n = block_shape(digits.device)
+    recombine_floats_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         digits,
         crt_table(system, digits.device),
         row_exponent,
@@ -248,8 +250,8 @@ def recombine_floats(
         EXPONENT=layout.exponent_bits,
         CHECK=open_ is not None,
         WIDE=wide_limbs(system, certainty),
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
         num_warps=4,
         enable_fp_fusion=False,
     )
@@ -265,7 +267,8 @@ def recombine_words(digits: torch.Tensor, system: ResidueSystem, out: torch.Tens
     longest = torch.zeros(1, dtype=torch.int32, device=digits.device)
     if out.numel() == 0:
         return 0
-    recombine_words_kernel[(triton.cdiv(m, BLOCK_M) * triton.cdiv(n, BLOCK_N),)](
+    block_m, block_n = block_shape(digits.device)
+    recombine_words_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         digits,
         crt_table(system, digits.device),
         out,
@@ -277,8 +280,8 @@ def recombine_words(digits: torch.Tensor, system: ResidueSystem, out: torch.Tens
         len(system.moduli),
         LIMBS=limb_count(system),
         WORDS=out.shape[2],
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
         num_warps=4,
         enable_fp_fusion=False,
     )

@@ -222,8 +222,8 @@ Blocks = tuple[int, int, int, int, int]
 # Hopper and datacentre Blackwell read operands from shared memory, those of the others from registers.
 _BLOCKS: dict[str, dict[int, Blocks]] = {
     "shared": {0: (128, 256, 128, 8, 3), 1: (128, 64, 64, 8, 4), 2: (128, 64, 128, 8, 3)},
-    "registers": {0: (128, 128, 128, 8, 3), 1: (128, 64, 64, 8, 3), 2: (64, 64, 128, 8, 2)},
-    "interpreter": {0: (32, 32, 64, 4, 1), 1: (32, 32, 64, 4, 1), 2: (32, 32, 64, 4, 1)},
+    "registers": {0: (128, 128, 128, 8, 3), 1: (128, 64, 64, 8, 3), 2: (128, 64, 64, 8, 2)},
+    "interpreter": {0: (64, 64, 256, 4, 1), 1: (64, 64, 256, 4, 1), 2: (64, 64, 128, 4, 1)},
 }
 
 

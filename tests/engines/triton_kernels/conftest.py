@@ -1,0 +1,10 @@
+"""Triton decides at its import whether kernels are compiled or interpreted: the tests in the interpreter need a process
+of their own, which test_in_interpreter.py starts. `TRITON_INTERPRET=1 pytest tests/engines/triton_kernels` runs them
+directly."""
+
+import os
+
+_INTERPRETED = ["test_triton_deconstruct.py", "test_triton_products.py", "test_triton_engine.py"]
+_COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py"]
+
+collect_ignore = _COMPILED if os.environ.get("TRITON_INTERPRET") == "1" else _INTERPRETED

@@ -1,0 +1,48 @@
+"""The kernels compile ahead of time for GPUs that are not here: registers and spills as the compiler states them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gemmulate as gm
+from gemmulate.screen.compiled import read_compiled
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from gemmulate.engines.triton import ahead
+
+
+@pytest.mark.parametrize("capability", [90, 120])
+@pytest.mark.parametrize("kernel", ["deconstruct float64, 54 bits", "residue_gemm int8", "recombine_floats, 15 moduli"])
+def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) -> None:
+    variant = next(v for v in ahead.variants(capability) if v.name == kernel)
+    try:
+        compiled = ahead.compile_variant(variant, capability)
+    except FileNotFoundError as error:
+        pytest.skip(f"Triton's wheel has no assembler on this platform: {error}")
+    log = tmp_path / "ptxas.log"
+    log.write_text(compiled.log)
+    (function,) = read_compiled(log)
+    assert function.arch == ahead.architecture_name(capability)
+    assert function.registers is not None
+    assert 0 < function.registers <= 255
+    assert (function.spill_store_bytes, function.spill_load_bytes, function.stack_bytes) == (0, 0, 0)
+
+
+def test_the_products_use_the_tensor_units() -> None:
+    """wgmma on Hopper, 8-bit integers; m16n8k32 elsewhere."""
+    for capability, instruction in (
+        (90, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"),
+        (80, "m16n8k32.row.col"),
+    ):
+        variant = next(v for v in ahead.variants(capability) if v.name == "residue_gemm int8")
+        assert instruction in ahead.compile_variant(variant, capability).ptx
+
+
+def test_without_a_gpu_the_engine_says_what_to_do() -> None:
+    record = next(r for r in gm.engines() if r.name == "triton")
+    if not record.available:
+        assert "TRITON_INTERPRET=1" in record.reason

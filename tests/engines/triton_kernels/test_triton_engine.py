@@ -1,0 +1,66 @@
+"""Engine triton through `gm.matmul`: the bits of the native (or reference) engine, whatever floats and integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmulate as gm
+from gemmulate.engines.triton.engine import TritonEngine
+
+OTHER = "native" if next(r for r in gm.engines() if r.name == "native").available else "reference"
+
+
+def bits(x: Any) -> bytes:
+    return np.ascontiguousarray(x).tobytes()
+
+
+def hostile(rng: np.random.Generator, dtype: Any, shape: tuple[int, int]) -> Any:
+    info = np.finfo(dtype)
+    x = (rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 30, shape)).astype(dtype)
+    x[0, 1::2], x[1, : shape[1] // 2] = -x[0, ::2][: shape[1] // 2], 0.0
+    x[1, 0], x[2, 0] = -0.0, info.smallest_subnormal
+    x[3] *= dtype(info.smallest_normal)
+    x[4] = dtype(info.max) / 4
+    return x
+
+
+@pytest.mark.parametrize("grade", ["fast", "fp64", "exact"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("fused", [True, False])
+def test_floats(grade: Any, dtype: Any, fused: bool) -> None:
+    rng = np.random.default_rng(3)
+    engine = TritonEngine("triton", "cpu", fused=fused)
+    a, b = hostile(rng, dtype, (7, 34)), hostile(rng, dtype, (5, 34)).T
+    a[5, 3], a[6, 4], b[2, 4] = np.nan, np.inf, -np.inf
+    assert bits(gm.matmul(a, b, accuracy=grade, engine=engine)) == bits(gm.matmul(a, b, accuracy=grade, engine=OTHER))
+    x, y = a[::-2, ::3], b[::3, ::-1]
+    assert bits(gm.matmul(x, y, accuracy=grade, engine=engine)) == bits(gm.matmul(x, y, accuracy=grade, engine=OTHER))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 0, 2), (0, 4, 2), (2, 300, 1)])
+def test_shapes(shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(4)
+    m, k, n = shape
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    assert bits(gm.matmul(a, b, engine="triton")) == bits(gm.matmul(a, b, engine=OTHER))
+
+
+def test_integers() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(-(2**62), 2**62, (6, 9)), rng.integers(-(2**20), 2**20, (9, 11))
+    exact = a.astype(object) @ b.astype(object)
+    assert (gm.matmul(a.astype(object), b.astype(object), engine="triton") == exact).all()
+    wrapped = gm.matmul(a, b, overflow="wrap", engine="triton")
+    assert (wrapped == a @ b).all()
+    p = 2**61 - 1
+    assert (gm.matmul(a, b, modulus=p, engine="triton") == exact % p).all()
+
+
+def test_availability_names_the_way_out() -> None:
+    record = next(r for r in gm.engines() if r.name == "triton")
+    assert record.available
+    assert record.device == "cpu"
+    assert "interpreter" in record.reason
