@@ -164,7 +164,7 @@ def test_a_case_that_does_not_fit_is_skipped_and_says_so(
     (case,) = rows.cases("dgemm", [72])
 
     def out_of_memory(*operands: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmuch")
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmuch")
 
     full = type(case)(**{**vars(case), "emulated": out_of_memory})
     (record,) = measure.measured(device, full, ["fp64"], 2, 1)

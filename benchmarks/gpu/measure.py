@@ -55,7 +55,7 @@ def measured(device: TorchDevice, case: Case, grades: Iterable[str], pairs: int,
         return
     try:
         operands = case.operands(torch.Generator(device.device).manual_seed(seed))
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (torch.cuda.OutOfMemoryError, MemoryError) as error:
         yield show(base | {"status": "skipped", "reason": f"out of memory: {_first_line(error)}"})
         return
     for engine in engines(device):
@@ -63,7 +63,7 @@ def measured(device: TorchDevice, case: Case, grades: Iterable[str], pairs: int,
             which = base | {"engine": engine.name, "grade": grade}
             try:
                 yield show(which | one(device, case, operands, engine, grade, pairs, seed))
-            except (torch.OutOfMemoryError, MemoryError) as error:
+            except (torch.cuda.OutOfMemoryError, MemoryError) as error:
                 yield show(which | {"status": "skipped", "reason": f"out of memory: {_first_line(error)}"})
 
 

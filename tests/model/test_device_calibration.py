@@ -294,3 +294,40 @@ def test_the_mode_prefers_a_measured_record(
     assert load_device(path).si["c_q"] == (1e5,)
     assert not emulation_pays(name, 1024, 1024, 1024)
     emulation_pays.cache_clear()
+
+
+def test_c_q_in_instructions() -> None:
+    """Of the real kernel, compiled for a GPU that is not here: at least an instruction for each of the products,
+    roundings and stores of a residue."""
+    from gemmulate.plan.device_calibration import instructions_c_q
+
+    assert instructions_c_q("") == (None, "a processor has no machine code of the kernel")
+    pytest.importorskip("gemmulate.engines.triton.ahead", reason="there are no Triton kernels")
+    counted, where = instructions_c_q("9.0", 15)
+    assert counted is not None, where
+    assert where.startswith("sm_90a")
+    assert 4 < counted < 100  # four digits are multiplied; none of it runs twice
+    more, _ = instructions_c_q("9.0", 30)
+    assert more is not None
+    assert more < counted  # what is done once is shared by more moduli
+
+
+def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the tool: its values, or "not readable" where it fails or says something else."""
+    from gemmulate.engines.torch_device import _nvidia_smi
+
+    tool = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for line, driver, clock in (
+        ("echo 550.54.15, 345 MHz, 1980 MHz, 2619 MHz, 700.00 W, 31", "550.54.15", "345 MHz"),
+        ("exit 6", "not readable", "not readable"),
+        ("echo no devices", "not readable", "not readable"),
+        ("true", "not readable", "not readable"),
+    ):
+        tool.write_text(f"#!/bin/sh\n{line}\n")
+        tool.chmod(0o755)
+        found = _nvidia_smi("GPU-1")
+        assert (found["driver_version"], found["clocks.sm"]) == (driver, clock)
+    tool.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert set(_nvidia_smi("GPU-1").values()) == {"not readable"}
