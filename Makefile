@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.hpp native/*.inc) CMakeLists.txt
 
-.PHONY: build demo test lint bench sanitize tsan clean
+.PHONY: build demo test lint bench bench-gpu sanitize tsan clean
 build: $(STAMP)
 
 $(BIN)/python:
@@ -69,6 +69,10 @@ tsan: $(TSAN)/.installed
 # .venv/bin/pip install -r benchmarks/peers.txt
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py --tables --record benchmarks/results/$$(date +%F).jsonl
+
+# On a machine with a CUDA GPU: every row of benchmarks/gpu, its records, and the tables of docs/benchmarks-gpu.md.
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu/run.py --tables --record benchmarks/gpu/results/$$(date +%F).jsonl
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

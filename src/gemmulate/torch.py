@@ -16,7 +16,8 @@ try:
 except ImportError as error:
     raise ImportError("gemmulate.torch needs torch: pip install torch") from error
 
-from gemmulate.model import device_names
+from gemmulate.errors import FileError
+from gemmulate.model.device import Device, calibrated_file, catalogue_key, load_device
 from gemmulate.plan.candidates import PricedPlan
 from gemmulate.plan.matmul import check_options
 from gemmulate.plan.plan import plan
@@ -155,18 +156,27 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def catalogue_key(name: str) -> str | None:
-    """The catalogue's name of a device that calls itself `name`, e.g. "NVIDIA H200 NVL"; None where it has none."""
-    words = "".join(c for c in name.lower() if c.isalnum())
-    found = [key for key in device_names() if key in words]
-    return max(found, key=len, default=None)
+def _measured(name: str) -> Device | None:
+    """The record made of the device; None where there is none, or a damaged one: the choice touches time alone."""
+    path = calibrated_file(name)
+    try:
+        return load_device(path) if path.exists() else None
+    except (FileError, OSError):
+        return None
 
 
 @lru_cache(maxsize=1024)
 def emulation_pays(name: str, m: int, k: int, n: int) -> bool:
-    """Whether the time model finds another scheme faster than native FP64 on the device called `name`."""
-    key = catalogue_key(name)
-    if key is None:
+    """Whether the time model finds another scheme faster than native FP64 on the device called `name`.
+
+    The record that `gemmulate model calibrate --device cuda` made of it counts, before that the catalogue's.
+    """
+    measured, key = _measured(name), catalogue_key(name)
+    if measured is not None:
+        # Phases of the engine that was measured run one after another.
+        priced = plan(Problem(m, k, n), device=measured, composition="serial")
+    elif key is not None:
+        priced = plan(Problem(m, k, n), device=key)
+    else:
         return True
-    priced = plan(Problem(m, k, n), device=key)
     return isinstance(priced, PricedPlan) and priced.chosen is not None and priced.chosen.scheme != "native"

@@ -1,4 +1,4 @@
-"""`gemmulate model calibrate` and `validate`: this host measured, and predictions held against real runs."""
+"""`gemmulate model calibrate` and `validate`: this host or a device measured, predictions held against real runs."""
 
 from typing import Annotated
 
@@ -14,6 +14,8 @@ _CALIBRATE_EXAMPLES = examples(
     ("gemmulate model calibrate", "measure this host: from then on plans are priced by its own record"),
     ("gemmulate model calibrate -o host.toml", "measure this host; the file then serves as a device"),
     ("gemmulate model calibrate -o host.toml --json", "the same, and what was measured as JSON"),
+    ("gemmulate model calibrate --device cuda", "measure a GPU through torch; plans take the record as a device"),
+    ("gemmulate model calibrate --device cpu --sizes 128,256 -o rehearsal.toml", "a rehearsal of that without a GPU"),
 )
 _VALIDATE_EXAMPLES = examples(
     ("gemmulate model validate", "calibrate, then predict and run every kernel, native and emulated"),
@@ -30,18 +32,32 @@ def add_to(group: cyclopts.App) -> None:
 def calibrate(
     *,
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    device: str | None = None,
+    sizes: str | None = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this host on one thread, and write it as a device file: rates, phases of kernels, every engine's terms.
+    """Measure this host on one thread, or a GPU, and write it as a device file: rates, phases, terms of the model.
 
     Without --output the file becomes this host's record, by which `gm.plan` and `matmul` price what they choose
     (device "host"); before that a shipped record counts. Needs SciPy and threadpoolctl, and the native engine. Takes
     about a minute.
 
+    With --device a GPU is measured through torch: FP64 and INT8 products, copies, and the phases of an "fp64" product,
+    from which the model's terms are fitted. `gm.plan(…, device=FILE)` takes the record. Not run on a GPU so far.
+
     Args:
-        output: The .toml file to write; if not given, gemmulate/host.toml in $XDG_CONFIG_HOME or ~/.config.
+        output: The .toml file to write; if not given, gemmulate/host.toml (or the device's name) in $XDG_CONFIG_HOME or
+            ~/.config.
+        device: cuda, cuda:1, …; cpu is a rehearsal, torch's processor measured as if it were a device.
+        sizes: Of the n × n products of a device, 65 or more; if not given 1024,2048,4096,8192 (cpu: 128,256,512).
     """
     from gemmulate.cli.app import CommandError
+
+    if device is not None:
+        _calibrate_device(device, sizes, output, as_json)
+        return
+    if sizes is not None:
+        raise CommandError(f"--sizes {sizes} is for devices; give --device too, or leave it out for this host")
     from gemmulate.io.atomic import check_target, write_atomically
     from gemmulate.model.device import host_file
     from gemmulate.model.host.calibrate import calibrate as measured
@@ -79,6 +95,90 @@ def calibrate(
     title = "Engines: seconds a call, input and modulus, multiply-add, output and modulus, exact term"
     print_table(["engine", *columns], terms, title=title, right=range(1, 6))
     print(f"written to {output}")
+
+
+def _calibrate_device(device: str, sizes: str | None, output: str | None, as_json: bool) -> None:
+    import datetime
+    from importlib.util import find_spec
+
+    from gemmulate.cli.app import CommandError
+    from gemmulate.io.atomic import check_target, write_atomically
+    from gemmulate.model.device import calibrated_file
+    from gemmulate.plan.device_calibration import calibrate_device, instructions_c_q
+    from gemmulate.plan.device_record import record_text
+
+    if find_spec("torch") is None:
+        raise CommandError(f"--device {device} is measured through torch, which is not installed; pip install torch")
+    from gemmulate.engines.torch_device import TorchDevice
+
+    chosen = None if sizes is None else _sizes(sizes)
+    target = TorchDevice(device)
+    command = f"gemmulate model calibrate --device {device}" + (f" --sizes {sizes}" if sizes else "")
+    if output is None:
+        path = calibrated_file(target.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        output = str(path)
+    if not output.endswith(".toml"):
+        raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
+    check_target(output)
+    with progress("calibrating") as report:
+        found = calibrate_device(target, chosen, progress=report)
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with write_atomically(output) as file:
+        file.write(record_text(found, command, date).encode())
+    counted, where = instructions_c_q(found.facts.get("capability", ""))
+    if as_json:
+        import msgspec
+
+        record = {
+            "output": output, "facts": dict(found.facts), "phases": found.phases, "moduli": found.moduli,
+            "fits": msgspec.to_builtins(found.fits), "c_q": found.cost("conversion"),
+            "c_rec": found.cost("reconstruction"), "int32": found.int32, "int32_known": found.known_int32 is not None,
+            "conversion_share": found.conversion_share, "c_q_instructions": counted, "c_q_instructions_of": where,
+        }  # fmt: skip
+        print_json(record)
+        return
+    rows = [
+        [name, f"{size:g}", f"{least:.3e}", f"{median:.3e}"]
+        for name, points in found.phases.items()
+        for size, least, median in points
+    ]
+    print_table(["phase", "n", "least s", "median s"], rows, title=f'"fp64" products on {found.name}', right=[1, 2, 3])
+    print()
+    rates = [
+        [name, f"{least:.3e}", f"{median:.3e}", unit]
+        for name, (least, median), unit in (
+            ("FP64 product", found.fp64, "FLOP/s"),
+            ("INT8 product", found.int8, "OP/s"),
+            ("copy", found.memory, "B/s"),
+        )
+    ]
+    print_table(["rate", "of least time", "of median", "unit"], rates, right=[1, 2])
+    print()
+    for name, term in (("c_q", "conversion"), ("c_rec", "reconstruction")):
+        least = found.fits[term][0]
+        print(
+            f"{term}: {least.unit_s:.3e} s an entry and modulus, fitted within {least.worst:.0%}; {name} in time ",
+            end="",
+        )
+        known = found.known_int32
+        print(
+            f"{found.cost(term)[0]:.3g}" if known else f"not known: no P_int; {found.cost(term)[0]:.3g} where c_q is 6"
+        )
+    print("c_q in instructions:", f"not counted: {where}" if counted is None else f"{counted:.3g}, {where}")
+    print(f"conversion, survey included: {found.conversion_share:.1%} of the largest product")
+    if not found.on_gpu:
+        print("a rehearsal on the processor: not run on a GPU")
+    print(f"written to {output}")
+
+
+def _sizes(text: str) -> list[int]:
+    from gemmulate.cli.app import CommandError
+
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise CommandError(f"--sizes {text} is not a list of sizes; give for example 1024,2048")
+    return [int(word) for word in words]
 
 
 def validate(*, calibration: str | None = None, as_json: Json = False, as_csv: Csv = False) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gemmulate.engines import array_crt as crt
 from gemmulate.engines import array_floats as floats
-from gemmulate.engines import progress
+from gemmulate.engines import progress, spans
 from gemmulate.engines.array_library import Tensor
 from gemmulate.engines.array_operand import ArrayOperand, fetch, host_engine, load, store, store_at
 from gemmulate.engines.array_packing import ArrayPacking
@@ -55,7 +55,8 @@ class ArrayEngine(ArrayPacking):
             stop = min(start + rows, m)
             sums: list[Tensor] = []
             for x, y in operands:
-                here = self.products(x[:, start:stop], y)
+                with spans.span(spans.PRODUCTS):
+                    here = self.products(x[:, start:stop], y)
                 # Two int32 sums may be more than int32 holds.
                 wide = here if len(operands) == 1 else [lib.astype(s, "int64") for s in here]
                 sums = [s + t for s, t in zip(sums, wide, strict=True)] if sums else wide

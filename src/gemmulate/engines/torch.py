@@ -72,7 +72,9 @@ class TorchLibrary(Library):
     def memory(self) -> int:
         if self.device.type != "cuda":
             return super().memory()
-        return int(torch.cuda.mem_get_info(self.device)[0])
+        # What torch keeps for later allocations is free, too.
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(torch.cuda.mem_get_info(self.device)[0]) + int(kept)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
         return empty(shape, dtype, self.device)

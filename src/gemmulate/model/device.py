@@ -30,7 +30,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a host was measured, and its phases: name -> (size, least seconds, median seconds), sizes rising."""
+    """How a host or device was measured, and its phases: name -> (size, least, median seconds), sizes rising."""
 
     command: str
     date: str
@@ -86,12 +86,17 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fp64_lanes_per_sm: _Figures | None = None
     clock: _Figures | None = None
     call_overhead: _Figures | None = None
+    emulation_overhead: _Figures | None = None
+    c_q: _Figures | None = None
+    c_rec: _Figures | None = None
     fp8_accumulator: str = ""
     calibration: Calibration | None = None
     engines: dict[str, EngineRates] = {}
 
 
-# Quantity -> dimension of its unit. Lanes and SMs are counts; `int32` is the SIMT (or SIMD) integer rate.
+# Quantity -> dimension of its unit. Lanes and SMs are counts; `int32` is the SIMT (or SIMD) integer rate. `c_q` and
+# `c_rec` are what this project's own kernels took on the device, in operations at that rate; `emulation_overhead` what
+# one of its products takes beside them, whatever its size.
 DIMENSIONS: Final[dict[str, str]] = {
     "fp64": "flop_rate",
     "fp64_tensor": "flop_rate",
@@ -108,6 +113,9 @@ DIMENSIONS: Final[dict[str, str]] = {
     "fp64_lanes_per_sm": "count",
     "clock": "frequency",
     "call_overhead": "time",
+    "emulation_overhead": "time",
+    "c_q": "cost",
+    "c_rec": "cost",
 }
 
 
@@ -123,6 +131,7 @@ class Rates:
     fp4: float | None = None
     int32: float | None = None
     call_overhead: float = 0.0
+    emulation_overhead: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,23 @@ def host_file() -> Path:
     """Where `gemmulate model calibrate` keeps this host's record: $XDG_CONFIG_HOME, or ~/.config."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "gemmulate" / "host.toml"
+
+
+def catalogue_key(name: str) -> str | None:
+    """The catalogue's name of a device that calls itself `name`, e.g. "NVIDIA H200 NVL"; None where it has none."""
+    words = "".join(c for c in name.lower() if c.isalnum())
+    found = [key for key in device_names() if key in words]
+    return max(found, key=len, default=None)
+
+
+def calibrated_file(name: str) -> Path:
+    """Where `gemmulate model calibrate --device cuda` keeps the record of a device that calls itself `name`.
+
+    >>> calibrated_file("NVIDIA H200 NVL").name
+    'nvidia-h200-nvl.toml'
+    """
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in name.lower()).split()
+    return host_file().with_name("-".join(words) + ".toml")
 
 
 def default_host() -> Device:

@@ -24,6 +24,8 @@ from gemmulate.model.terms import COMPOSITIONS, Terms, t_dec, t_mem, t_mma, t_na
 
 Pipeline = Literal["fused", "staged"]
 PIPELINES: Final[tuple[Pipeline, ...]] = ("fused", "staged")
+MEASURED_SCHEME: Final = "residues-int8"  # what a device's own c_q and c_rec are of
+_GIVEN: Final = "given"
 INT32 = 4  # bytes of an accumulator that a staged pipeline writes and reads back
 
 
@@ -157,6 +159,7 @@ def predict(device: Device, kernel: Kernel, how: Method) -> Prediction:
     >>> round(p.speedup, 2), p.bound
     (0.44, 'dec')
     """
+    how = own_costs(device, how)
     check(device, kernel, how)
     nominal = device.nominal()
     at = evaluate(nominal, kernel, how, how.c_q.value, how.c_rec.value)
@@ -196,6 +199,25 @@ def predict(device: Device, kernel: Kernel, how: Method) -> Prediction:
     )
 
 
+def own_costs(device: Device, how: Method) -> Method:
+    """The method with what conversion and reconstruction were measured to cost on the device, where none was given.
+
+    Devices that `gemmulate model calibrate` measured bring c_q and c_rec of INT8 residues in the order in which their
+    engine works; both are for that scheme alone, and c_rec holds the reduction that a staged pipeline counts apart.
+    """
+    if how.scheme.name != MEASURED_SCHEME or how.pipeline != "fused":
+        return how
+    return replace(how, c_q=_measured(device, "c_q", how.c_q), c_rec=_measured(device, "c_rec", how.c_rec))
+
+
+def _measured(device: Device, key: str, otherwise: Constant) -> Constant:
+    """A cost that the device's record brings, unless one was given."""
+    if key not in device.si or otherwise.source == _GIVEN:
+        return otherwise
+    values = device.si[key]
+    return Constant(values[0], min(values), max(values), device.figures[key][0].source)
+
+
 def check(device: Device, kernel: Kernel, how: Method) -> None:
     """Refuse what the device or the kernel cannot answer."""
     rates = device.nominal()
@@ -221,7 +243,7 @@ def needs_integers(how: Method) -> bool:
 def relevant(device: Device, kernel: Kernel, how: Method) -> tuple[str, ...]:
     """The device's uncertain quantities that this prediction depends on."""
     native = "fp64_tensor" if kernel.tensor and "fp64_tensor" in device.si else "fp64"
-    used = {native, how.scheme.unit, "memory", "call_overhead"}
+    used = {native, how.scheme.unit, "memory", "call_overhead", "emulation_overhead"}
     if needs_integers(how):
         used |= {"int32"} if "int32" in device.si else {"sms", "int32_lanes_per_sm", "clock"}
     return tuple(key for key in device.uncertain() if key in used)
@@ -247,7 +269,7 @@ def evaluate(rates: Rates, kernel: Kernel, how: Method, c_q: float, c_rec: float
     if how.pipeline == "staged":
         return _staged(rates, kernel, how, converted, native_s, mma, dec, rec, int32)
     terms = Terms(mma, t_mem(_beta(kernel, how), kernel.bytes, rates.memory), dec, rec)
-    emulated_s = rates.call_overhead + COMPOSITIONS[how.composition](terms)
+    emulated_s = rates.call_overhead + rates.emulation_overhead + COMPOSITIONS[how.composition](terms)
     return _Point(native_s, emulated_s, asdict(terms), None, _bound(asdict(terms), how.composition))
 
 
@@ -284,7 +306,7 @@ def _staged(
     }
     return _Point(
         native_s,
-        rates.call_overhead + sum(stages.values()),
+        rates.call_overhead + rates.emulation_overhead + sum(stages.values()),
         terms,
         stages,
         max(stages, key=stages.__getitem__),
@@ -330,4 +352,4 @@ def _constant(name: str, value: float | None, default: Constant) -> Constant:
     if value is None:
         return default
     number = check_number(name, value)
-    return Constant(number, number, number, "given")
+    return Constant(number, number, number, _GIVEN)

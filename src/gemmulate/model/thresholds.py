@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gemmulate.model.checks import MAX_R, MIN_NUMBER, ModelError, check_integer, check_number
 from gemmulate.model.device import Device
 from gemmulate.model.kernels import FLOAT64, Kernel
-from gemmulate.model.predict import Method, check, evaluate, relevant
+from gemmulate.model.predict import Method, check, evaluate, own_costs, relevant
 
 
 def oi_star(c_q: float, r: float, fp64_per_s: float, int_ops_per_s: float) -> float:
@@ -110,6 +110,7 @@ def crossover(device: Device, how: Method, sized: Callable[[int], Kernel], *, li
         point = evaluate(device.nominal(), sized(n), how, how.c_q.value, how.c_rec.value)
         return point.emulated_s <= point.native_s
 
+    how = own_costs(device, how)
     check(device, sized(1), how)
     if not pays(limit):
         return None
@@ -138,6 +139,7 @@ class Swing:
 
 def sensitivity(device: Device, kernel: Kernel, how: Method) -> tuple[Swing, ...]:
     """A tornado table: each uncertain quantity moved over its span with the rest nominal, widest swing first."""
+    how = own_costs(device, how)
     check(device, kernel, how)
     swings = []
     for key in relevant(device, kernel, how):

@@ -5,7 +5,8 @@ from typing import Final
 _PREFIX: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
-# dimension -> spelling -> factor to the SI unit of that dimension (operations/s, bytes/s, seconds, one).
+# dimension -> spelling -> factor to the SI unit of that dimension (operations/s, bytes/s, seconds, one). Counts are of
+# things, costs of 32-bit operations for each input or output and modulus, which may be fractions.
 UNITS: Final[dict[str, dict[str, float]]] = {
     "flop_rate": {f"{p}FLOP/s": f for p, f in _PREFIX.items()},
     "op_rate": {f"{p}OP/s": f for p, f in _PREFIX.items()},
@@ -13,6 +14,7 @@ UNITS: Final[dict[str, dict[str, float]]] = {
     "frequency": {f"{p}Hz": _PREFIX[p] for p in ("", "k", "M", "G")},
     "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
     "count": {"1": 1.0},
+    "cost": {"1": 1.0},
 }
 
 # What hardware of this century can have: outside it a figure carries the wrong unit (8e12 "TB/s").
@@ -23,6 +25,7 @@ PLAUSIBLE: Final[dict[str, tuple[float, float]]] = {
     "frequency": (1e6, 1e11),
     "time": (1e-12, 1e3),
     "count": (1.0, 1e6),
+    "cost": (1e-6, 1e6),
 }
 
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.engines import spans
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, Int32, Norms, Operand, Scan, dtype_name
 from gemmulate.engines.residue_system import ResidueSystem, largest_shifts, moduli_needed, residue_system
 from gemmulate.engines.rounding import FLOAT_FORMATS
@@ -273,32 +274,36 @@ def choose_floats(
     result = a.dtype if result is None else result
     if isinstance(grade, Bits):
         return _choose_bits(engine, a, bt, grade)
-    scans = engine.scan(a, None), engine.scan(bt, None)
+    with spans.span(spans.SURVEY):
+        scans = engine.scan(a, None), engine.scan(bt, None)
     if anchored and grade == "exact" and prefers_anchored(engine, *scans, k, result):
         left, right = (Side(scan, NO_NORMS, span(scan)) for scan in scans)
         return FloatChoice(grade, left, right, None, 0, 0, 0, None, _NONE, False, anchored=True)
     # The normwise bound means the operands' own maxima, which an inner scaling would change.
-    left, right, inner = survey(engine, a, bt, *scans, scale=grade != "fast")
+    with spans.span(spans.SURVEY):
+        left, right, inner = survey(engine, a, bt, *scans, scale=grade != "fast")
     right_inner = None if inner is None else (-inner).astype(np.int32)
     need = np.zeros((0, 0), dtype=np.uint8)
 
     def assess(budget: float) -> Int64:
         nonlocal need
         need = engine.empty((a.shape[0], bt.shape[0]), np.dtype(np.uint8))
-        return engine.assess(
-            engine.pack_magnitudes(True, a, left.scan.top, inner),
-            engine.pack_magnitudes(False, bt, right.scan.top, right_inner),
-            left.norms.sum,
-            right.norms.sum,
-            budget,
-            need,
-        )
+        with spans.span(spans.ASSESS):
+            return engine.assess(
+                engine.pack_magnitudes(True, a, left.scan.top, inner),
+                engine.pack_magnitudes(False, bt, right.scan.top, right_inner),
+                left.norms.sum,
+                right.norms.sum,
+                budget,
+                need,
+            )
 
     def depths() -> Depths:
-        return (
-            sampled_depths(engine, a, left.scan.top, inner, 0, len(a)),
-            sampled_depths(engine, bt, right.scan.top, right_inner, 0, len(bt)),
-        )
+        with spans.span(spans.ASSESS):
+            return (
+                sampled_depths(engine, a, left.scan.top, inner, 0, len(a)),
+                sampled_depths(engine, bt, right.scan.top, right_inner, 0, len(bt)),
+            )
 
     digits = FLOAT_FORMATS[dtype_name(result)].digits
     grade, t, repairs = choose_kept_bits(grade, left, right, k, digits, assess, depths)
@@ -401,33 +406,34 @@ def _multiply_residues(
 
     def multiply(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
         nonlocal zeros
-        outcome = engine.multiply_floats(
-            left,
-            right,
-            system,
-            -shift_a[rows],
-            -shift_b[columns],
-            out[rows, columns],
-            (choice.bits_left, choice.bits_right) if check else None,
-        )
+        with spans.span(spans.MULTIPLY):
+            outcome = engine.multiply_floats(
+                left,
+                right,
+                system,
+                -shift_a[rows],
+                -shift_b[columns],
+                out[rows, columns],
+                (choice.bits_left, choice.bits_right) if check else None,
+            )
         zeros += outcome.zeros
         uncertain.append(outcome.uncertain + np.array([rows.start, columns.start], dtype=np.int64))
 
-    for_blocks(
-        engine,
-        m,
-        n,
-        k * system.bytes_per_entry,
-        lambda rows: engine.pack_floats(True, a[rows], shift_a[rows], choice.inner, system, choice.bits_left, check),
-        lambda columns: engine.pack_floats(
-            False, bt[columns], shift_b[columns], right_inner, system, choice.bits_right, check
-        ),
-        multiply,
-        symmetric=symmetric,
-    )
+    def pack_left(rows: slice) -> Operand:
+        with spans.span(spans.CONVERT_A):
+            return engine.pack_floats(True, a[rows], shift_a[rows], choice.inner, system, choice.bits_left, check)
+
+    def pack_right(columns: slice) -> Operand:
+        with spans.span(spans.CONVERT_B):
+            return engine.pack_floats(
+                False, bt[columns], shift_b[columns], right_inner, system, choice.bits_right, check
+            )
+
+    for_blocks(engine, m, n, k * system.bytes_per_entry, pack_left, pack_right, multiply, symmetric=symmetric)
     repair = np.concatenate([choice.repair, *uncertain])
     if repair.size:
-        engine.exact_dots(a, bt, repair, out)
+        with spans.span(spans.REPAIR):
+            engine.exact_dots(a, bt, repair, out)
     if symmetric:
         mirror(out)
     if zeros:
