@@ -29,6 +29,10 @@ test: lint sanitize
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 	$(BIN)/python -m pytest --doctest-modules src/gemmulate
 
+# Sanitizers watch the native core; the frameworks' own cores aren't built for them.
+OURS := not (torch or jax or cupy or triton)
+NO_FRAMEWORKS := --ignore-glob="*test_torch*" --ignore-glob="*test_jax*" --ignore-glob="*test_cupy*" --ignore-glob="*triton*"
+
 # The native core under AddressSanitizer and UndefinedBehaviorSanitizer. `-S` keeps the editable installation's
 # import hook out, so that the instrumented copy is the one imported. Leaks of the interpreter itself are not ours:
 # tests/matmul/test_memory.py watches for growth.
@@ -43,7 +47,7 @@ sanitize: $(SANITIZED)/.installed
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	PYTHONPATH=$(SANITIZED):src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	    $(BIN)/python -S -m pytest -p no:cacheprovider tests/engines
+	    $(BIN)/python -S -m pytest -p no:cacheprovider -k "$(OURS)" $(NO_FRAMEWORKS) tests/engines
 
 # The native core under ThreadSanitizer, in an environment of its own: the tests start subprocesses, which have to find the
 # instrumented copy too. NumPy's engine has no threads of ours. A child forked from a process with threads goes on by
@@ -62,7 +66,7 @@ tsan: $(TSAN)/.installed
 	OPENBLAS_NUM_THREADS=1 LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
 	TSAN_OPTIONS="die_after_fork=0 exitcode=66 log_path=$(CURDIR)/$(TSAN)/report suppressions=$(CURDIR)/native/tsan-suppressions.txt" \
 	PYTHONPATH=$(CURDIR)/$(TSAN)/package:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	    $(TSAN)/bin/python -m pytest -p no:cacheprovider -k "not reference" tests/engines tests/matmul/test_concurrency.py \
+	    $(TSAN)/bin/python -m pytest -p no:cacheprovider -k "not reference and $(OURS)" $(NO_FRAMEWORKS) tests/engines tests/matmul/test_concurrency.py \
 	    || { cat $(TSAN)/report.* 2>/dev/null; exit 1; }
 
 # Writes the tables of README.md and docs/benchmarks.md anew. Peers that are not installed are left out:
