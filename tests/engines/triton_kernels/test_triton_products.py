@@ -94,7 +94,8 @@ def test_depths_beyond_one_accumulator(plane_format: Any) -> None:
     system = ResidueSystem((256, 255, 29))
     a = np.full((3, 2, depth), -128, dtype=np.int8)
     a[:, 1] = 127
-    got = residue_gemm(as_format(tensor(a), plane_format), as_format(tensor(a), plane_format), system)
+    planes = as_format(tensor(a), plane_format)
+    got = residue_gemm(planes, planes, system, (16, 16, 128, 4, 2))
     sums = np.array([[128 * 128, -128 * 127], [-128 * 127, 127 * 127]]) * depth
     assert (got.numpy() == sums[None] % np.array(system.moduli)[:, None, None]).all()
 
