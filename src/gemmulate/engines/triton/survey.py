@@ -21,7 +21,8 @@ from gemmulate.engines.triton.deconstruct import split_float
 from gemmulate.engines.triton.floating import FloatLayout
 
 _NOTHING = tl.constexpr(NO_EXPONENT)
-# Programs that a matrix with few vectors is spread over, along its depth: about four for each place on an H200.
+# Programs that a matrix with few vectors is spread over, along its depth: about three for each that an H200 holds at
+# once (132 · 5, docs/triton-kernels.md).
 PROGRAMS = 2048
 # Tiles of a program: int32 holds sums of as many q ≤ 2^15.
 _STEPS = (1 << 15) - 1
