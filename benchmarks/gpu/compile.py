@@ -1,7 +1,7 @@
 """Which registers, spills and shared memory do the Triton kernels take, on GPUs that are not here?
 
 Compiles every variant for every architecture, reads `ptxas -v` with the package's own reader, asks its own gates,
-counts the machine instructions of `deconstruct`, and writes docs/triton-kernels.md:
+counts the machine instructions of surveys and of `deconstruct`, and writes docs/triton-kernels.md:
 
     python -m benchmarks.gpu.compile [--write]
 """
@@ -59,7 +59,7 @@ def screened(variant: ahead.Variant, function: CompiledFunction, shared: int) ->
 
 
 def instructions(sass: str) -> tuple[int, int]:
-    """(before and after the loop, inside it) of a kernel with one loop."""
+    """(before and after the loop, inside it) of a kernel with one loop or none."""
     lines: list[str] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
@@ -72,7 +72,9 @@ def instructions(sass: str) -> tuple[int, int]:
         for i, text in enumerate(lines)
         if (target := re.search(r"BRA.*`\((\.L_x_\d+)\)", text)) and labels[target[1]] < i
     ]
-    (end, start) = next(pair for pair in backward)
+    if not backward:
+        return next(i for i, text in enumerate(lines) if "EXIT" in text) + 1, 0
+    end, start = backward[0]
     exits = next(i for i in range(end, len(lines)) if "EXIT" in lines[i])
     return exits + 1 - (end + 1 - start), end + 1 - start
 
@@ -89,6 +91,19 @@ def counted(capability: int) -> list[str]:
         whole = once + 15 * each
         figures = (f"{once:.1f}", f"{each:.2f}", f"{whole:.0f}", f"{whole / 15:.1f}")
         rows.append("| " + " | ".join((variant.name, ahead.architecture_name(capability), *figures)) + " |")
+    return rows
+
+
+def counted_surveys(capability: int) -> list[str]:
+    """Instructions of an entry in each survey."""
+    rows = []
+    for variant in ahead.variants(capability):
+        if not variant.name.startswith(("scan", "norms", "magnitudes")):
+            continue
+        entries = variant.constants["BLOCK_V"] * variant.constants["BLOCK_K"] / variant.threads
+        once, each = instructions(ahead.disassemble(ahead.compile_variant(variant, capability).cubin))
+        figure = f"{(each or once) / entries:.1f}"
+        rows.append("| " + " | ".join((variant.name, ahead.architecture_name(capability), figure)) + " |")
     return rows
 
 
@@ -110,6 +125,7 @@ def page() -> str:
     versions = ahead.tool_versions()
     table = [row(variant, capability) for capability in ahead.CAPABILITIES for variant in ahead.variants(capability)]
     counts = [line for capability in (90, 100) for line in counted(capability)]
+    surveys = [line for capability in (90, 100) for line in counted_surveys(capability)]
     return TEXT.format(
         date=datetime.date.today().isoformat(),
         python=platform.python_version(),
@@ -119,6 +135,7 @@ def page() -> str:
         header="| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER),
         table="\n".join(table),
         counts="\n".join(counts),
+        surveys="\n".join(surveys),
     )
 
 
@@ -134,6 +151,9 @@ None of these kernels was run on a GPU. Their bits are tested in Triton's interp
 `python -m benchmarks.gpu.compile --write` on {date}: Triton {triton}, ptxas {old} for sm_80 and {new} from sm_90 on,
 both in Triton's wheel, Python {python}.
 
+- `scan`, `norms`, `magnitudes` (`survey.py`): exponents, integer norms and INT8 magnitudes of a float matrix, each in
+  one read; "columns" are read across the rows of a matrix in memory. `assess`: the bits that each element asks for,
+  and their histogram, from the INT8 product of magnitudes.
 - `deconstruct`: one read of a float matrix, all residues out; scaling by powers of two, rounding to nearest even.
 - `residue_gemm`: INT8, BF16 or FP8 products of residue planes, reduced in the epilogue to CRT digits, a byte each.
 - `recombine`: CRT digits to exact integers in 32-bit limbs, one rounding to a float, or words; optionally which results
@@ -156,6 +176,14 @@ digits, reduction, packing, store). c_q is the whole at 15 moduli, over 15.
 | kernel | architecture | once | each modulus | at 15 moduli | c_q |
 |---|---|---|---|---|---|
 {counts}
+
+## Instructions of surveys, counted in SASS, not timed
+
+Of one thread for each entry, in the loop over the depth; `magnitudes` has none, and all of it counts.
+
+| kernel | architecture | each entry |
+|---|---|---|
+{surveys}
 
 ## Choices on paper
 

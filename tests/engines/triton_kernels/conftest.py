@@ -4,7 +4,7 @@ directly."""
 
 import os
 
-_INTERPRETED = ["test_triton_deconstruct.py", "test_triton_products.py", "test_triton_engine.py"]
+_INTERPRETED = [f"test_triton_{name}.py" for name in ("deconstruct", "products", "survey", "engine")]
 _COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py"]
 
 collect_ignore = _COMPILED if os.environ.get("TRITON_INTERPRET") == "1" else _INTERPRETED

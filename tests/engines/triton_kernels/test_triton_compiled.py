@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_the_products_use_the_tensor_units() -> None:
     ):
         variant = next(v for v in ahead.variants(capability) if v.name == "residue_gemm int8")
         assert instruction in ahead.compile_variant(variant, capability).ptx
+
+
+@pytest.mark.parametrize(
+    "kernel", ["deconstruct float64, 54 bits", "recombine_floats, 15 moduli", "scan float64", "norms float64", "assess"]
+)
+def test_sizes_of_one_are_constants(kernel: str) -> None:
+    """Triton compiles a kernel anew for an argument of 1, which is then no tensor."""
+    variant = next(v for v in ahead.variants(90) if v.name == kernel)
+    ones = {name: "" for name in ("vectors", "m", "n", "steps") if name in variant.arguments}
+    assert ahead.compile_variant(replace(variant, arguments=variant.arguments | ones), 90).cubin
 
 
 def test_without_a_gpu_the_engine_says_what_to_do() -> None:

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_for
-from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm
+from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm, survey
 from gemmulate.engines.triton.multiword import limb_count
 
 # Compute capabilities: A100, H100 and H200, B200, RTX 50.
@@ -56,10 +56,41 @@ _OPERAND = ("*i8", "*bf16", "*fp8e4nv")
 _KIND_NAMES = ("int8", "bf16", "fp8")
 
 
+_FLOATS = {"float64": ("*i64", 52, 11), "float32": ("*i32", 23, 8)}
+_SURVEYS: dict[str, tuple[Any, dict[str, str]]] = {
+    "scan": (survey.scan_kernel, {"top": "*i32", "negative_lsb": "*i32", "special": "*i32"}),
+    "norms": (survey.norms_kernel, {"top": "*i32", "total": "*i64", "square": "*i64", "peak": "*i64"}),
+    "magnitudes": (survey.magnitudes_kernel, {"top": "*i32", "plane": "*i8"}),
+}
+
+
+def _survey(name: str, dtype: str, columns: bool = False) -> Variant:
+    kernel, own = _SURVEYS[name]
+    carrier, fraction, exponent = _FLOATS[dtype]
+    arguments = {"x": carrier, "inner": "*i32", **own, "vectors": "i32", "depth": "i32"}
+    # Along a row, or for columns across the rows.
+    strides = ("", "i32") if columns else ("i32", "")
+    arguments |= dict(zip(("stride_vector", "stride_depth"), strides, strict=True))
+    block, warps = survey.block_shape(1, 2) if columns else survey.block_shape(2, 1), 4
+    if name == "magnitudes":
+        block, warps = survey.MAGNITUDES_BLOCK, 8
+    else:
+        arguments["steps"] = "i32"
+    constants = {"FRACTION": fraction, "EXPONENT": exponent, "INNER": False, "BLOCK_V": block[0], "BLOCK_K": block[1]}
+    return Variant(f"{name} {dtype}" + (", columns" if columns else ""), kernel, arguments, constants, warps)
+
+
+def _assess() -> Variant:
+    arguments = {"products": "*i32", "rows": "*i64", "columns": "*i64", "factors": "*fp64", "need": "*i8"}
+    arguments |= {"histogram": "*i64", "m": "i32", "n": "i32", "stride_m": "i32", "stride_n": ""}
+    constants = dict(zip(("ROWS", "BLOCK_N"), survey.ASSESS_BLOCK, strict=True))
+    return Variant("assess", survey.assess_kernel, arguments, constants, 4)
+
+
 def _deconstruct(bits: int, dtype: str) -> Variant:
     digits = digits_for(bits)
     block_v, block_k = deconstruct.block_shape(digits)
-    carrier, fraction, exponent = {"float64": ("*i64", 52, 11), "float32": ("*i32", 23, 8)}[dtype]
+    carrier, fraction, exponent = _FLOATS[dtype]
     arguments = {
         "x": carrier,
         "shift": "*i32",
@@ -134,6 +165,9 @@ def variants(capability: int) -> tuple[Variant, ...]:
     """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours, as a device launches them."""
     kinds = range(3 if capability >= 90 else 2)  # E4M3 products begin with sm_89
     return (
+        *(_survey(name, dtype) for name in _SURVEYS for dtype in _FLOATS),
+        *(_survey(name, "float64", columns=True) for name in _SURVEYS),
+        _assess(),
         _deconstruct(54, "float64"),
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),
@@ -164,7 +198,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     names = list(variant.kernel.arg_names)
     ones = {name: 1 for name, kind in variant.arguments.items() if not kind}
     # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
-    free = ("m", "n", "vectors", "count", "left_bits", "right_bits")
+    free = ("m", "n", "vectors", "count", "steps", "left_bits", "right_bits")
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()

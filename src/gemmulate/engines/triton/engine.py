@@ -1,7 +1,8 @@
 """The Triton engine: the array engine on torch tensors, whose residue products run in Triton's kernels.
 
-Floats come apart in one read (`deconstruct`); products go through `residue_gemm` and `recombine`, or through `fused`
-where the depth is small. Surveys and all else are the array engine's. Not run on a GPU: the tests run the interpreter.
+Floats are surveyed and come apart in one read each (`survey`, `deconstruct`); products go through `residue_gemm` and
+`recombine`, or through `fused` where the depth is small. All else is the array engine's, the INT8 product of magnitudes
+included. Not run on a GPU: the tests run the interpreter.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gemmulate.engines import progress
+from gemmulate.engines import progress, spans
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_operand import ArrayOperand, load, store
-from gemmulate.engines.base import Array, FloatOutcome, Int32, Operand, dtype_name
+from gemmulate.engines.base import Array, FloatOutcome, Int32, Norms, Operand, Scan, dtype_name
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
+from gemmulate.engines.triton import survey
 from gemmulate.engines.triton.deconstruct import deconstruct
-from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
 from gemmulate.engines.triton.residue_gemm import residue_gemm
 
 # CRT digits of a panel of rows: 512 MiB.
 _DIGITS = 1 << 29
+# Sums of magnitudes of a panel of rows: 512 MiB of int32.
+_SUMS = 1 << 27
 # On paper, not measured: the fused kernel's tiles of 64 × 64 load an operand byte for each 32 multiplications, those of
 # 128 × 256 for each 85, assumed to bound it to 0.3 of the INT8 rate where they reach 0.8; what it saves is to write and
 # read a byte for each element and modulus. With 2 · 10^15 operations and 4.8 · 10^12 bytes a second (H200's
@@ -53,11 +57,52 @@ class TritonEngine(ArrayEngine):
             return self._fused
         return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
 
+    def _int64(self, x: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.array(x, dtype=np.int64)).to(self._device)
+
+    def _floats(self, x: Array, inner: Int32 | None) -> tuple[torch.Tensor, FloatLayout, torch.Tensor | None]:
+        along = None if inner is None else self._int32(inner)
+        return load(self.library, x), layout_of(dtype_name(x.dtype)), along
+
+    def scan(self, x: Array, inner: Int32 | None) -> Scan:
+        top, negative_lsb, special = survey.scan(*self._floats(x, inner)).cpu().numpy()
+        return Scan(top, -negative_lsb, (special == 1).astype(np.uint8))
+
+    def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
+        pattern, layout, along = self._floats(x, inner)
+        return Norms(*survey.norms(pattern, layout, self._int32(top), along).cpu().numpy().view(np.uint64))
+
+    def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
+        pattern, layout, along = self._floats(x, inner)
+        return ArrayOperand(self.library, survey.magnitudes(pattern, layout, self._int32(top), along)[None])
+
+    def assess(
+        self,
+        left: Operand,
+        right: Operand,
+        sum_left: npt.NDArray[np.uint64],
+        sum_right: npt.NDArray[np.uint64],
+        budget: float,
+        need: npt.NDArray[np.uint8],
+    ) -> npt.NDArray[np.int64]:
+        a, b = self._own(left).planes, self._own(right).planes
+        m, n = need.shape
+        rows, columns = self._int64(sum_left), self._int64(sum_right)
+        found, report = torch.zeros(256, dtype=torch.int64, device=self._device), progress.current()
+        step = max(1, _SUMS // max(1, n))
+        for start in range(0, m if n else 0, step):
+            part = slice(start, min(start + step, m))
+            with spans.span(spans.PRODUCTS):
+                (sums,) = self.products(a[:, part], b)
+            store(self.library, need[part], survey.assess_bits(sums, rows[part], columns, budget, found))
+            if report:
+                report(part.stop, m)
+        return self.library.to_numpy(found)
+
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
-        pattern, layout = load(self.library, x), layout_of(dtype_name(x.dtype))
-        along = None if inner is None else self._int32(inner)
+        pattern, layout, along = self._floats(x, inner)
         planes, lost = deconstruct(pattern, layout, self._int32(shift), along, system, bits, left, count)
         inexact = np.zeros(len(x), dtype=np.int64) if lost is None else lost.cpu().numpy().astype(np.int64)
         return ArrayOperand(self.library, planes, 0, inexact)
@@ -99,7 +144,8 @@ class TritonEngine(ArrayEngine):
             if fused:
                 open_ = fused_floats(planes, b.planes, system, rows[part], columns, result, layout, certainty)
             else:
-                digits = residue_gemm(planes, b.planes, system)
+                with spans.span(spans.PRODUCTS):
+                    digits = residue_gemm(planes, b.planes, system)
                 open_ = recombine_floats(digits, system, rows[part], columns, result, layout, certainty)
             if open_ is not None:
                 uncertain.append(torch.nonzero(open_).cpu().numpy() + np.array([part.start, 0]))
@@ -118,7 +164,9 @@ class TritonEngine(ArrayEngine):
             if fused:
                 bits = fused_words(planes, b.planes, system, result)
             else:
-                bits = recombine_words(residue_gemm(planes, b.planes, system), system, result)
+                with spans.span(spans.PRODUCTS):
+                    digits = residue_gemm(planes, b.planes, system)
+                bits = recombine_words(digits, system, result)
             yield part, result, bits
 
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
