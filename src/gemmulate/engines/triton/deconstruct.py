@@ -142,7 +142,7 @@ def deconstruct_kernel(
         digits = narrow_digits(negative, magnitude << (exponent & 63).to(tl.int64), DIGITS)
     else:
         digits = wide_digits(negative, magnitude, exponent, DIGITS)
-    plane = vectors.to(tl.int64) * depth
+    plane = tl.cast(vectors, tl.int64) * depth  # a launch makes a constant of an argument that is 1
     target = planes + (v.to(tl.int64)[:, None] * depth + k[None, :])
     for modulus in range(count):
         residue = symmetric_residue(digits, table + modulus * (DIGITS + 2), DIGITS)

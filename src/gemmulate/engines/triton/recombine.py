@@ -135,7 +135,7 @@ def recombine_floats_kernel(
     j = (tl.program_id(0) % tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = (i < m)[:, None] & (j < n)[None, :]
     flat = i.to(tl.int64)[:, None] * n + j[None, :]
-    limbs = gather_digits(digits, table, flat, inside, m.to(tl.int64) * n, count, LIMBS)
+    limbs = gather_digits(digits, table, flat, inside, tl.cast(m, tl.int64) * n, count, LIMBS)
     at = i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n
     store_float(
         limbs,
@@ -184,7 +184,7 @@ def recombine_words_kernel(
     j = (tl.program_id(0) % tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = (i < m)[:, None] & (j < n)[None, :]
     flat = i.to(tl.int64)[:, None] * n + j[None, :]
-    limbs = gather_digits(digits, table, flat, inside, m.to(tl.int64) * n, count, LIMBS)
+    limbs = gather_digits(digits, table, flat, inside, tl.cast(m, tl.int64) * n, count, LIMBS)
     at = i.to(tl.int64)[:, None] * stride_m + j.to(tl.int64)[None, :] * stride_n
     store_words(limbs, out, longest, at, inside, LIMBS, WORDS)
 
