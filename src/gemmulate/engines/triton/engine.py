@@ -6,7 +6,9 @@ where the depth is small. Surveys and all else are the array engine's. Not run o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -36,13 +38,25 @@ FUSED_DEPTH = 200
 FUSED_MODULI = 20
 
 
+def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
+    """Triton launches on torch's current device, whatever the tensors' is: within the call both are one."""
+
+    @functools.wraps(kernels)
+    def run(self: TritonEngine, *arguments: Any, **options: Any) -> Any:
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            return kernels(self, *arguments, **options)
+
+    return run
+
+
 @final
 class TritonEngine(ArrayEngine):
     """Kernels on CUDA, or in Triton's interpreter on the processor."""
 
     def __init__(self, name: str, device: str, fused: bool | None = None) -> None:
-        super().__init__(name, TorchLibrary(device))
-        self._device = torch.device(device)
+        library = TorchLibrary(device)
+        super().__init__(name, library)
+        self._device = library.device
         self._fused = fused  # None: by depth and moduli
 
     def _int32(self, x: npt.NDArray[Any]) -> torch.Tensor:
@@ -53,6 +67,7 @@ class TritonEngine(ArrayEngine):
             return self._fused
         return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
 
+    @_on_its_device
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
@@ -75,6 +90,7 @@ class TritonEngine(ArrayEngine):
             if report:
                 report(part.stop, m)
 
+    @_on_its_device
     def multiply_floats(
         self,
         left: Operand,
@@ -121,6 +137,7 @@ class TritonEngine(ArrayEngine):
                 bits = recombine_words(residue_gemm(planes, b.planes, system), system, result)
             yield part, result, bits
 
+    @_on_its_device
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, 1):
@@ -128,6 +145,7 @@ class TritonEngine(ArrayEngine):
             longest = max(longest, bits)
         return longest
 
+    @_on_its_device
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, out.shape[2]):
@@ -135,3 +153,9 @@ class TritonEngine(ArrayEngine):
                 store(self.library, out[part][:, :, w], result[:, :, w])
             longest = max(longest, bits)
         return longest
+
+
+@functools.lru_cache(maxsize=64)  # operands are those of one library
+def triton_engine(name: str, device: str) -> TritonEngine:
+    """The engine on a torch device."""
+    return TritonEngine(name, device)
