@@ -16,6 +16,7 @@ try:
 except ImportError as error:
     raise ImportError("gemmulate.torch needs torch: pip install torch") from error
 
+from gemmulate.engines.torch_ops import refuse_tangent
 from gemmulate.errors import FileError
 from gemmulate.model.device import Device, calibrated_file, catalogue_key, load_device
 from gemmulate.plan.candidates import PricedPlan
@@ -54,6 +55,9 @@ def matmul(
     tensor([[2.7756e-17]], dtype=torch.float64)
     """
     check_options(accuracy, None, "raise")
+    if not torch.compiler.is_compiling():
+        for name, x in (("a", a), ("b", b)):
+            refuse_tangent(x, name)
     names = operator_names(engine, accuracy, formats)
     result: torch.Tensor = _OPERATOR(a, b, names[0], names[1], threads, names[2])
     return result
@@ -103,22 +107,30 @@ class emulate_fp64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # noqa:
     ) -> Any:
         """Torch calls it for every operator."""
         kwargs = kwargs or {}
-        routed = _ROUTED.get(func.overloadpacket)
-        if routed is None or func._schema.is_mutable:
-            return func(*args, **kwargs)
-        place, with_sum = routed
+        routed = _ROUTED.get(func)
+        if routed is None:
+            with self:  # in inference mode torch does not take matmul, linear, … apart beforehand
+                parts = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if parts is NotImplemented else parts
+        place, with_sum, dimensions = routed
         a, b = args[place], args[place + 1]
-        if not self._takes(a, b):
+        if (a.ndim, b.ndim) != dimensions or not self._takes(a, b):
             return func(*args, **kwargs)
+        if with_sum and not _can_add(args[0], a, **kwargs):
+            return func(*args, **kwargs)
+        result = matmul(a, b, **self._options)
+        if with_sum:
+            result = _add(args[0].expand(result.shape), result, **kwargs)
         self.count += 1
-        product = matmul(a, b, **self._options)
-        return _add(args[0], product, **kwargs) if with_sum else product
+        return result
 
     def _takes(self, a: torch.Tensor, b: torch.Tensor) -> bool:
         wide = (torch.float64, torch.complex128)
         if a.dtype not in wide or b.dtype != a.dtype or a.device.type not in self._devices or b.device != a.device:
             return False
-        if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        if a.layout != torch.strided or b.layout != torch.strided:
+            return False
+        if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0] or a.shape[:-2] != b.shape[:-2]:
             return False  # torch's own error
         m, k, n = a.shape[-2] if a.ndim > 1 else 1, a.shape[-1], b.shape[-1] if b.ndim > 1 else 1
         if self._minimum is not None:
@@ -127,16 +139,22 @@ class emulate_fp64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # noqa:
 
 
 _ATEN = torch.ops.aten
-# Operators that are products: where A stands among the arguments, and whether C comes before it.
-_ROUTED: dict[Any, tuple[int, bool]] = {
-    _ATEN.mm: (0, False),
-    _ATEN.bmm: (0, False),
-    _ATEN.mv: (0, False),
-    _ATEN.dot: (0, False),
-    _ATEN.addmm: (1, True),
-    _ATEN.addmv: (1, True),
-    _ATEN.baddbmm: (1, True),
+# Operators that are products: where A stands among the arguments, whether C comes before it, dimensions of A and B.
+_ROUTED: dict[Any, tuple[int, bool, tuple[int, int]]] = {
+    _ATEN.mm.default: (0, False, (2, 2)),
+    _ATEN.bmm.default: (0, False, (3, 3)),
+    _ATEN.mv.default: (0, False, (2, 1)),
+    _ATEN.dot.default: (0, False, (1, 1)),
+    _ATEN.addmm.default: (1, True, (2, 2)),
+    _ATEN.addmv.default: (1, True, (2, 1)),
+    _ATEN.baddbmm.default: (1, True, (3, 3)),
 }
+
+
+def _can_add(c: torch.Tensor, a: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> bool:
+    """Whether torch adds C to a product of A, so that wrong arguments get torch's own error."""
+    real = a.is_complex() or not (isinstance(alpha, complex) or isinstance(beta, complex))
+    return real and c.dtype == a.dtype and c.device == a.device and c.layout == torch.strided
 
 
 def _add(c: torch.Tensor, product: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:

@@ -6,7 +6,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gemmulate as gm  # noqa: E402 - torch is optional
+from gemmulate.engines import get_engine  # noqa: E402
+from gemmulate.engines.array_engine import ArrayEngine  # noqa: E402
 from gemmulate.engines.array_library import INT32_DEPTH  # noqa: E402
+from gemmulate.engines.torch import on_device  # noqa: E402
 from gemmulate.engines.torch_fp8 import Fp8Library, fp8_depth  # noqa: E402
 
 
@@ -28,6 +31,18 @@ def test_products(accumulator: str, k: int) -> None:
     got = lib.to_numpy(lib.int8_product(lib.load(x), lib.load(y)))
     want = [[sum(p * q for p, q in zip(u, v, strict=True)) for v in y.tolist()] for u in x.tolist()]
     assert got.tolist() == want
+
+
+def test_on_another_device_the_planes_stay_fp8() -> None:
+    """Only its device is another: "cpu:0" is not "cpu", as "cuda:0" is not "cuda"."""
+    engine = on_device(get_engine("torch-fp8"), torch.device("cpu", 0))
+    assert isinstance(engine, ArrayEngine)
+    assert isinstance(engine.library, Fp8Library)
+    assert engine.library.device == torch.device("cpu", 0)
+    own = ArrayEngine("mine", Fp8Library())
+    assert on_device(own, torch.device("cpu")) is own
+    with pytest.raises(TypeError, match="engine = 'mine' is of its maker's own"):
+        on_device(own, torch.device("cpu", 0))
 
 
 def test_every_pair_of_bytes() -> None:

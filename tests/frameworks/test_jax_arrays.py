@@ -263,3 +263,11 @@ def test_matmul_of_numpy_arrays_imports_no_jax() -> None:
     code = "import sys, gemmulate as gm; gm.matmul([[1]], [[2]]); gm.engines(); print('jax' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
+
+
+def test_operands_that_are_no_numbers_in_traced_code() -> None:
+    keys = jax.random.split(jax.random.key(0), 4).reshape(2, 2)
+    with pytest.raises(TypeError, match=r"a has dtype key<fry>, .*jax.random.key_data\(a\)"):
+        jax.jit(gm.matmul)(keys, keys)
+    with pytest.raises(TypeError, match="Python ints, which JAX does not have"):
+        jax.jit(lambda x: gm.matmul([[2**70, 1]], x))(jnp.ones((2, 1), jnp.int8))

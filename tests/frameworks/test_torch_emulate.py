@@ -1,5 +1,7 @@
 """The mode that sends float64 products of a program through gemmulate: what it takes, what it leaves alone."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +115,48 @@ def test_the_plan_decides_where_it_pays() -> None:
 def test_bad_options(options: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         gm.torch.emulate_fp64(**options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda a, b: torch.mm(a[None], b[None]),
+        lambda a, b: torch.mm(a[0], b),
+        lambda a, b: torch.mv(a, b),
+        lambda a, b: torch.dot(a, b),
+        lambda a, b: torch.bmm(a[None], b.expand(3, 12, 5)),
+        lambda a, b: torch.addmm(torch.zeros(2, 6, 5, dtype=torch.float64), a, b),
+        lambda a, b: torch.addmm(torch.zeros(6, 5), a, b),
+        lambda a, b: torch.addmm(torch.zeros(6, 5, dtype=torch.float64), a, b, alpha=1j),
+    ],
+)
+def test_wrong_calls_get_torch_s_error(wrong: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    a, b = cancelling(6, 12, 5)
+    with pytest.raises((RuntimeError, TypeError)):
+        wrong(a, b)
+    with emulated() as mode, pytest.raises(RuntimeError):
+        wrong(a, b)
+    assert mode.count == 0
+
+
+def test_inference_mode() -> None:
+    a, b = cancelling(6, 12, 5)
+    with torch.inference_mode(), emulated() as mode:
+        products = a @ b, torch.nn.functional.linear(a, b.T), torch.einsum("ij,jk->ik", a, b)
+    assert mode.count == 3
+    for product in products:
+        assert torch.equal(product, gm.matmul(a, b, accuracy="exact"))
+
+
+def test_sparse_products_stay_torch_s() -> None:
+    a, b = cancelling(6, 12, 5)
+    with emulated() as mode:
+        assert torch.equal(a.to_sparse() @ b, torch.sparse.mm(a.to_sparse(), b))
+    assert mode.count == 0
+
+
+def test_the_engine_s_own_sums_are_not_emulated() -> None:
+    a, b = cancelling(70, 150, 70)
+    with gm.torch.emulate_fp64("fast", devices=("cpu",), minimum=0) as mode:
+        assert torch.equal(gm.matmul(a, b, accuracy="exact", engine="torch"), gm.matmul(a, b, accuracy="exact"))
+    assert mode.count == 0

@@ -211,3 +211,92 @@ def test_the_default_engine_of_a_device_is_tried_first(monkeypatch: pytest.Monke
     with pytest.raises(gm.EngineUnavailable, match="no engine runs on cpu"):
         trusted_engine("cpu", ("torch-cuda", "cupy"))
     trusted_engine.cache_clear()
+
+
+@pytest.mark.parametrize("engine", [None, "torch"])
+def test_out_with_a_conjugation_or_negation_pending(engine: str | None) -> None:
+    a, b = (torch.complex(*(torch.from_numpy(spread(s, 9)) for _ in range(2))) for s in ((3, 5), (5, 4)))
+    kept = torch.zeros(3, 4, dtype=torch.complex128)
+    out = gm.matmul(a, b, accuracy="exact", out=kept.conj(), engine=engine)
+    want = gm.matmul(a.numpy(), b.numpy(), accuracy="exact")
+    assert same(out.resolve_conj(), want)
+    assert same(kept, want.conj())
+    gm.matmul(a.real, b.real, accuracy="exact", out=kept.conj().imag, engine=engine)
+    assert same(kept.imag, -gm.matmul(a.real.numpy(), b.real.numpy(), accuracy="exact"))
+
+
+@pytest.mark.parametrize("engine", [None, "torch"])
+def test_out_whose_elements_share_memory_is_refused(engine: str | None) -> None:
+    a, b = torch.ones(3, 2), torch.ones(2, 4)
+    for out in (torch.zeros(1, 4).expand(3, 4), torch.zeros(9).as_strided((3, 4), (2, 1))):
+        with pytest.raises(ValueError, match="elements share memory"):
+            gm.matmul(a, b, out=out, engine=engine)
+        assert not out.any()
+    crossing = torch.zeros(12).as_strided((3, 4), (1, 3))  # neither nested nor shared
+    assert (gm.matmul(a, b, out=crossing, engine=engine) == 2).all()
+    crossing = torch.zeros(20).as_strided((2, 3), (3, 2))
+    assert (gm.matmul(a[:2], b[:, :3], out=crossing, engine=engine) == 2).all()
+
+
+@pytest.mark.parametrize("engine", [None, "torch"])
+def test_autograd_knows_that_out_was_written(engine: str | None) -> None:
+    a, b, out = torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, 2)
+    x = torch.ones(2, 2, requires_grad=True)
+    y = (x * out).sum()  # keeps out for the backward product
+    gm.matmul(a, b, out=out, engine=engine)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+    with pytest.raises(TypeError, match="out requires a gradient"):
+        gm.matmul(a, b, out=x, engine=engine)
+    assert (x == 1).all()
+    with torch.no_grad():
+        assert (gm.matmul(a, b, out=x, engine=engine) == 3).all()
+
+
+def test_a_modulus_is_not_lost_where_a_gradient_is_wanted() -> None:
+    with pytest.raises(TypeError, match="modulus = 7 needs integer operands"):
+        gm.matmul(torch.ones(2, 2, requires_grad=True), torch.ones(2, 2), modulus=7)
+
+
+@pytest.mark.parametrize("engine", [None, "torch"])
+def test_tensors_without_memory(engine: str | None) -> None:
+    """Of torch.func and fake ones: by the operator, whose result torch knows how to wrap."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    stack, b = torch.from_numpy(spread((4, 3, 5))), torch.from_numpy(spread((5, 2)))
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return gm.matmul(x, b, accuracy="exact", engine=engine)
+
+    want = gm.matmul(stack.numpy(), b.numpy(), accuracy="exact")
+    assert same(torch.func.vmap(product)(stack), want)
+    assert same(torch.func.functionalize(product)(stack), want)
+    with FakeTensorMode() as mode:
+        fake = gm.matmul(mode.from_tensor(stack), mode.from_tensor(b), engine=engine)
+    assert (fake.shape, fake.dtype) == (want.shape, torch.float64)
+    with pytest.raises(TypeError, match="out, modulus and overflow"):
+        torch.func.vmap(lambda x: gm.matmul(x, x, overflow="wrap"))(torch.ones(2, 3, 3, dtype=torch.int64))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its dual tensors
+def test_forward_derivatives_are_refused() -> None:
+    a = torch.ones(2, 2)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, a)
+        for product in (gm.matmul, gm.torch.matmul):
+            with pytest.raises(TypeError, match="b carries a forward derivative"):
+                product(a, dual)
+
+
+def test_prepared_and_planned_tensors() -> None:
+    x, y = spread((4, 6)), spread((6, 3))
+    a = torch.complex(*(torch.from_numpy(x),) * 2)
+    for tensor in (a.conj().imag, torch.from_numpy(x).requires_grad_()):
+        sign = -1 if tensor.is_neg() else 1
+        got = gm.prepare(tensor) @ y
+        assert got.tobytes() == (sign * gm.matmul(x, y)).tobytes()
+    for call in (gm.prepare, lambda t: gm.plan(t, t)):
+        with pytest.raises(TypeError, match="a is on device meta"):
+            call(torch.ones(2, 2, device="meta"))
+        with pytest.raises(TypeError, match="a is a sparse_coo tensor"):
+            call(torch.ones(2, 2).to_sparse())

@@ -21,7 +21,9 @@ def framework_records() -> tuple[EngineRecord, ...]:
 
 
 def framework_engine(name: str, device: str) -> Engine:
-    """The available engine of that name, on the device of its record."""
+    """The available engine of that name, on the device of its record or another one of that kind."""
+    if name not in _MAKERS:
+        raise TypeError(f"engine = {name!r} is of its maker's own and for one device; make it for {device} as well")
     module, maker = _MAKERS[name]
     make = getattr(import_module(f"gemmulate.engines.{module}"), maker)
     engine: Engine = make(name, device) if module.startswith(("torch", "triton")) else make(name)
@@ -34,7 +36,7 @@ _MAKERS = {
     "torch-cuda": ("torch", "torch_engine"),
     "torch-fp8": ("torch_fp8", "fp8_engine"),
     "torch-cuda-fp8": ("torch_fp8", "fp8_engine"),
-    "triton": ("triton.engine", "TritonEngine"),
+    "triton": ("triton.engine", "triton_engine"),
     "jax": ("jax", "jax_engine"),
     "cupy": ("cupy", "cupy_engine"),
 }

@@ -73,6 +73,10 @@ class Product:
 def traced(product: Product, a: Any, b: Any) -> jax.Array:
     """The product of arrays of which one is traced at least."""
     for name, x in (("a", a), ("b", b)):
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            raise TypeError(f"{name} has dtype {x.dtype}, which is no number; for keys use jax.random.key_data({name})")
+        if x.dtype.kind == "O":
+            check_type(x.dtype)
         if not isinstance(x, jax.Array) and x.dtype.name in _WIDE and not wide_types():
             raise TypeError(
                 f"{name} has dtype {x.dtype}, which JAX does not have while 64-bit types are off; convert it, or "

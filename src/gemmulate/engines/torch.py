@@ -18,6 +18,7 @@ import torch
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import Library, ProductRules, Tensor
 from gemmulate.engines.base import Engine
+from gemmulate.engines.frameworks import framework_engine
 from gemmulate.engines.torch_array import TorchArray, as_tensor, empty
 
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
@@ -31,6 +32,12 @@ _DTYPES = {
     "int64": torch.int64,
     "float64": torch.float64,
 }
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """A tensor says on which CUDA device it is, so that "cuda" would equal none: here it is the current one."""
+    bare = device.type == "cuda" and device.index is None
+    return torch.device("cuda", torch.cuda.current_device()) if bare else device
 
 
 @lru_cache(maxsize=1)
@@ -60,7 +67,7 @@ class TorchLibrary(Library):
     arrays = TorchArray
 
     def __init__(self, device: str = "cpu", rules: ProductRules | None = None) -> None:
-        self.device = torch.device(device)
+        self.device = _with_index(torch.device(device))
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
         # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
@@ -127,11 +134,11 @@ def torch_engine(name: str, device: str) -> ArrayEngine:
 
 
 def on_device(engine: Engine, device: torch.device) -> Engine:
-    """The engine for tensors of exactly this device; TypeError where it is one for others."""
+    """The engine for tensors of exactly this device, by its name's own maker; TypeError where it is for others."""
     library = getattr(engine, "library", None)
     if not isinstance(library, TorchLibrary) or library.device.type != device.type:
         kind = library.device.type if isinstance(library, TorchLibrary) else "other frameworks"
         raise TypeError(
             f"engine = {engine.name!r} takes tensors of {kind}, a is on {device}; move them, or leave engine out"
         )
-    return engine if library.device == device else torch_engine(engine.name, str(device))
+    return engine if library.device == device else framework_engine(engine.name, str(device))

@@ -25,19 +25,17 @@ _DTYPES: dict[str, torch.dtype] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_dtype(dtype: torch.dtype, whose: str = "a tensor") -> np.dtype[Any]:
     """NumPy's dtype of the same values; bfloat16 is that of ml_dtypes. TypeError where NumPy has none."""
     name = _NAMES.get(dtype)
     if name is None:
-        raise TypeError(
-            f"a tensor has dtype {dtype}, which has no exact product here; pass one of {', '.join(_DTYPES)}"
-        )
+        raise TypeError(f"{whose} has dtype {dtype}, which has no exact product here; pass one of {', '.join(_DTYPES)}")
     if name != "bfloat16":
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError("a tensor is bfloat16, which needs ml_dtypes: pip install ml_dtypes, or use float32") from None
+        raise TypeError(f"{whose} is bfloat16, which needs ml_dtypes: pip install ml_dtypes, or use float32") from None
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found
 

@@ -218,7 +218,7 @@ def plan(
     if isinstance(a, DoubleDouble) or isinstance(b, DoubleDouble):
         stack, pair_facts = describe_double_double(runner, a, b, check_pair_options(accuracy, modulus))
     else:
-        left, right, kind = read_operands(host_array(a), host_array(b), modulus)
+        left, right, kind = read_operands(host_array(a, "a"), host_array(b, "b"), modulus)
         stack = as_stack(left, right)
     facts: dict[str, Any] = {
         "shape": (stack.full_shape[-2], stack.depth, stack.full_shape[-1]),

@@ -12,6 +12,7 @@ import numpy as np
 from gemmulate.engines.base import Array, Engine
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.operands import as_operand
+from gemmulate.plan.tensors import host_array
 
 # Engine methods whose result depends on one operand and settings, and where the operand stands among the arguments.
 _KEPT = {
@@ -155,7 +156,8 @@ def prepare(a: Any, *, max_bytes: SupportsIndex = 1 << 30) -> Prepared:
 
     The first product with an operand of a kind surveys and packs `a`; later ones with like settings reuse both.
     `max_bytes` bounds what is kept beside the values: the oldest goes first, the last used stays. Products from
-    several threads may share it. Raises TypeError or ValueError as `gm.matmul` does.
+    several threads may share it. Of a torch tensor the values are copied to the host; it then multiplies NumPy arrays.
+    Raises TypeError or ValueError as `gm.matmul` does.
 
     >>> import gemmulate as gm, numpy as np
     >>> weights = gm.prepare(np.arange(6).reshape(2, 3))
@@ -169,6 +171,6 @@ def prepare(a: Any, *, max_bytes: SupportsIndex = 1 << 30) -> Prepared:
     integral = isinstance(max_bytes, SupportsIndex) and not isinstance(max_bytes, (bool, np.bool_))
     if not integral or (limit := operator.index(max_bytes)) < 0:
         raise ValueError(f"max_bytes = {max_bytes!r} is not a number of bytes ≥ 0; 2**30 keeps up to 1 GiB")
-    array = np.array(as_operand(a, "a"), copy=True, order="K")
+    array = np.array(as_operand(host_array(a, "a"), "a"), copy=True, order="K")
     array.flags.writeable = False
     return Prepared(array, limit)

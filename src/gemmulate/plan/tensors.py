@@ -27,12 +27,14 @@ def is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
 
 
-def host_array(x: Any) -> Any:
+def host_array(x: Any, name: str) -> Any:
     """A tensor as a NumPy array, of the same memory where it is the CPU's; anything else as it is."""
     if not is_tensor(x):
         return x
     from gemmulate.engines.torch_array import to_numpy
+    from gemmulate.engines.torch_ops import check_values
 
+    check_values(x, name)
     return to_numpy(x)
 
 
@@ -47,7 +49,14 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
                 "(torch.as_tensor) or NumPy arrays alone (tensor.numpy())"
             )
     torch_ops.check_tensors(a, b, out)
-    if torch_ops.wants_gradient(a, b, out):
+    wrapped = torch_ops.is_wrapped(a) or torch_ops.is_wrapped(b)
+    if wrapped and (out is not None or options["modulus"] is not None or options["overflow"] != "raise"):
+        raise TypeError(
+            "a or b belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow have no "
+            "product; leave them away"
+        )
+    # A modulus and floats, which alone have gradients, are an error of the product itself.
+    if wrapped or (torch_ops.wants_gradient(a, b, out) and options["modulus"] is None):
         names = operator_names(engine, options["accuracy"], options["formats"])
         return operator()(a, b, names[0], names[1], options["threads"], names[2])
     return multiply_detached(a, b, out, engine, **options)
@@ -55,7 +64,19 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
 
 def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """The product without a gradient; checked tensors of one device."""
+    from gemmulate.engines.torch_array import plain
+    from gemmulate.engines.torch_ops import without_modes
+
+    with without_modes():
+        if out is None or not (out.is_conj() or out.is_neg()):
+            return _multiply(a, b, out, engine, **options)
+        out.copy_(_multiply(a, b, plain(out), engine, **options))  # `plain` copies what is pending
+        return out
+
+
+def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     from gemmulate.engines.torch_array import TorchArray, as_tensor, plain, to_numpy
+    from gemmulate.engines.torch_ops import note_written
     from gemmulate.plan.matmul import matmul
 
     runner = device_engine(a.device, engine, options["threads"])
@@ -69,6 +90,8 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
     if out is not None:
         if out.device.type != "cpu":
             out.copy_(as_tensor(target))
+        else:
+            note_written(out)
         return out
     if isinstance(result, int) or result.dtype == object:
         return result
@@ -128,7 +151,11 @@ def _forward(  # torch leaves out arguments that equal their defaults
 def operator_names(
     engine: str | Engine | None, accuracy: str | Bits, formats: str | Sequence[str] | None
 ) -> tuple[str, str | None, str | None]:
-    """Accuracy, engine and formats by name, as a torch operator takes them."""
+    """Accuracy, engine and formats by name, as a torch operator takes them; the errors of `gm.matmul`."""
+    from gemmulate.plan.matmul import engine_for
+
+    if not isinstance(engine, (str, Engine, type(None))) or not isinstance(formats, (str, type(None))):
+        engine_for(engine, None, formats)
     name = engine.name if isinstance(engine, Engine) else engine
     listed = formats if formats is None or isinstance(formats, str) else ",".join(formats)
     return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, listed

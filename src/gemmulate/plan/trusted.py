@@ -57,9 +57,13 @@ def _trials() -> Iterator[tuple[str, Array, Array, dict[str, Any]]]:
     x[:, 75:] = x[:, :75]
     for accuracy in ("fast", "fp64", "exact"):
         yield f"float64 {accuracy}", x, y, {"accuracy": accuracy}
+    # Beyond the depth and the size that Triton's kernels fuse.
+    yield "deep float64", np.tile(x, 3), np.tile(y, (3, 1)), {}
     yield "float32", x.astype(np.float32), y.astype(np.float32), {}
     i, j = (rng.integers(-(2**27), 2**27, s) for s in ((70, 150), (150, 70)))
     yield "int64", i, j, {}
+    yield "deep int64", np.tile(i, 3), np.tile(j, (3, 1)), {}
+    yield "vector", x[:1], y, {}
     yield "modular", i, j, {"modulus": 2**61 - 1}
     yield "int8", i.astype(np.int8), j.astype(np.int8), {}
 

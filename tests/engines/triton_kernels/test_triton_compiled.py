@@ -33,6 +33,29 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
     assert (function.spill_store_bytes, function.spill_load_bytes, function.stack_bytes) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "size"),
+    [
+        ("deconstruct float64, 54 bits", "vectors"),
+        ("deconstruct float64, 90 bits", "depth"),
+        ("residue_gemm int8", "m"),
+        ("recombine_floats, 15 moduli", "m"),
+        ("recombine_floats, 15 moduli, certainty", "left_bits"),
+        ("recombine_floats, 15 moduli, certainty", "right_bits"),
+        ("recombine_words, 18 moduli", "m"),
+        ("fused_floats int8, 15 moduli", "m"),
+    ],
+)
+def test_a_size_of_one(kernel: str, size: str) -> None:
+    """A launch makes a constant of every integer argument that is 1: the kernels have to compile with it."""
+    variant = next(v for v in ahead.variants(90) if v.name == kernel)
+    with_one = replace(variant, arguments=variant.arguments | {size: ""})
+    try:
+        assert ".visible .entry" in ahead.compile_variant(with_one, 90).ptx
+    except FileNotFoundError as error:
+        pytest.skip(f"Triton's wheel has no assembler on this platform: {error}")
+
+
 def test_the_products_use_the_tensor_units() -> None:
     """wgmma on Hopper, 8-bit integers; m16n8k32 elsewhere."""
     for capability, instruction in (

@@ -6,9 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import gemmulate as gm
+from gemmulate.engines import get_engine
+from gemmulate.engines.torch import on_device
+from gemmulate.engines.triton import engine as module
 from gemmulate.engines.triton.engine import TritonEngine
+from gemmulate.plan import trusted
 
 OTHER = "native" if next(r for r in gm.engines() if r.name == "native").available else "reference"
 
@@ -38,6 +43,34 @@ def test_floats(grade: Any, dtype: Any, fused: bool) -> None:
     assert bits(gm.matmul(a, b, accuracy=grade, engine=engine)) == bits(gm.matmul(a, b, accuracy=grade, engine=OTHER))
     x, y = a[::-2, ::3], b[::3, ::-1]
     assert bits(gm.matmul(x, y, accuracy=grade, engine=engine)) == bits(gm.matmul(x, y, accuracy=grade, engine=OTHER))
+
+
+def test_on_another_device_it_stays_triton() -> None:
+    """Only its device is another: "cpu:0" is not "cpu", as "cuda:0" is not "cuda"."""
+    engine = on_device(get_engine("triton"), torch.device("cpu", 0))
+    assert isinstance(engine, TritonEngine)
+    assert engine.library.device == torch.device("cpu", 0)
+    assert engine is on_device(get_engine("triton"), torch.device("cpu", 0))  # prepared operands are those of one
+
+
+def test_the_first_trial_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = set()
+    for name in ("deconstruct", "fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words"):
+        kernel = getattr(module, name)
+
+        def run(*arguments: Any, name: str = name, kernel: Any = kernel, **options: Any) -> Any:
+            ran.add(name)
+            return kernel(*arguments, **options)
+
+        monkeypatch.setattr(module, name, run)
+    kinds = ("float64 fp64", "deep float64", "int64", "deep int64")
+    some = [trial for trial in trusted._trials() if trial[0] in kinds]  # the others take the interpreter long
+    assert len(some) == len(kinds)
+    monkeypatch.setattr(trusted, "_trials", lambda: iter(some))
+    trusted.trusted_engine.cache_clear()
+    assert trusted.trusted_engine("cpu", ("triton",)) == "triton"
+    trusted.trusted_engine.cache_clear()
+    assert len(ran) == 6
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 0, 2), (0, 4, 2), (2, 300, 1)])

@@ -7,7 +7,9 @@ included. Not run on a GPU: the tests run the interpreter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -40,13 +42,25 @@ FUSED_DEPTH = 200
 FUSED_MODULI = 20
 
 
+def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
+    """Triton launches on torch's current device, whatever the tensors' is: within the call both are one."""
+
+    @functools.wraps(kernels)
+    def run(self: TritonEngine, *arguments: Any, **options: Any) -> Any:
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            return kernels(self, *arguments, **options)
+
+    return run
+
+
 @final
 class TritonEngine(ArrayEngine):
     """Kernels on CUDA, or in Triton's interpreter on the processor."""
 
     def __init__(self, name: str, device: str, fused: bool | None = None) -> None:
-        super().__init__(name, TorchLibrary(device))
-        self._device = torch.device(device)
+        library = TorchLibrary(device)
+        super().__init__(name, library)
+        self._device = library.device
         self._fused = fused  # None: by depth and moduli
 
     def _int32(self, x: npt.NDArray[Any]) -> torch.Tensor:
@@ -64,18 +78,22 @@ class TritonEngine(ArrayEngine):
         along = None if inner is None else self._int32(inner)
         return load(self.library, x), layout_of(dtype_name(x.dtype)), along
 
+    @_on_its_device
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         top, negative_lsb, special = survey.scan(*self._floats(x, inner)).cpu().numpy()
         return Scan(top, -negative_lsb, (special == 1).astype(np.uint8))
 
+    @_on_its_device
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
         pattern, layout, along = self._floats(x, inner)
         return Norms(*survey.norms(pattern, layout, self._int32(top), along).cpu().numpy().view(np.uint64))
 
+    @_on_its_device
     def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
         pattern, layout, along = self._floats(x, inner)
         return ArrayOperand(self.library, survey.magnitudes(pattern, layout, self._int32(top), along)[None])
 
+    @_on_its_device
     def assess(
         self,
         left: Operand,
@@ -99,6 +117,7 @@ class TritonEngine(ArrayEngine):
                 report(part.stop, m)
         return self.library.to_numpy(found)
 
+    @_on_its_device
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
@@ -120,6 +139,7 @@ class TritonEngine(ArrayEngine):
             if report:
                 report(part.stop, m)
 
+    @_on_its_device
     def multiply_floats(
         self,
         left: Operand,
@@ -169,6 +189,7 @@ class TritonEngine(ArrayEngine):
                 bits = recombine_words(digits, system, result)
             yield part, result, bits
 
+    @_on_its_device
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, 1):
@@ -176,6 +197,7 @@ class TritonEngine(ArrayEngine):
             longest = max(longest, bits)
         return longest
 
+    @_on_its_device
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, out.shape[2]):
@@ -183,3 +205,9 @@ class TritonEngine(ArrayEngine):
                 store(self.library, out[part][:, :, w], result[:, :, w])
             longest = max(longest, bits)
         return longest
+
+
+@functools.lru_cache(maxsize=64)  # operands are those of one library
+def triton_engine(name: str, device: str) -> TritonEngine:
+    """The engine on a torch device."""
+    return TritonEngine(name, device)

@@ -103,8 +103,8 @@ def doubled_plus(
 ):
     """2 x ± (row · 2^row_shift + column · 2^column_shift) in WIDE ≥ LIMBS + 1 limbs; row, column < 2^31."""
     filler = (limbs[LIMBS - 1].to(tl.int32, bitcast=True) >> 31).to(tl.int64)
-    row_bits = row.to(tl.uint64) << (row_shift % 32).to(tl.uint64)
-    column_bits = column.to(tl.uint64) << (column_shift % 32).to(tl.uint64)
+    row_bits = row.to(tl.uint64) << tl.cast(row_shift % 32, tl.uint64)
+    column_bits = column.to(tl.uint64) << tl.cast(column_shift % 32, tl.uint64)
     carry = tl.zeros(filler.shape, tl.int64)
     out = ()
     for i in tl.static_range(WIDE):
