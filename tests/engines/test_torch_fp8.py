@@ -45,6 +45,16 @@ def test_on_another_device_the_planes_stay_fp8() -> None:
         on_device(own, torch.device("cpu", 0))
 
 
+def test_products_of_pytorch_2_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There torch._scaled_mm returns a pair."""
+    multiply = torch._scaled_mm
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *a, **k: (multiply(*a, **k), torch.zeros(())))
+    x = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
+    lib = Fp8Library()
+    got = lib.to_numpy(lib.int8_product(lib.load(x), lib.load(x)))
+    assert got.tolist() == (x.astype(int) @ x.astype(int).T).tolist()
+
+
 def test_every_pair_of_bytes() -> None:
     lib = Fp8Library()
     x = np.arange(-128, 128, dtype=np.int8)[:, None]

@@ -188,6 +188,6 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: torch.device) ->
     """An uninitialised array on the device; MemoryError where it does not fit."""
     try:
         return TorchArray(torch.empty(shape, dtype=torch_dtype(dtype), device=device))
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         size = math.prod(shape) * dtype.itemsize
         raise MemoryError(f"{size / 2**30:.1f} GiB do not fit {device}; split the operands, or free memory") from error
