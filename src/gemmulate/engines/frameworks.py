@@ -88,6 +88,11 @@ def _triton_record(cuda: EngineRecord) -> EngineRecord:
 def _fp8(torch: EngineRecord) -> EngineRecord:
     """The engine beside torch's own whose products run on FP8 planes."""
     reason = torch.reason.replace("torch._int_mm", "torch._scaled_mm on FP8 planes")
+    if torch.device == "cuda" and torch.available:
+        major, minor = import_module("torch").cuda.get_device_capability()
+        if (major, minor) < (8, 9):
+            reason = f"this GPU (compute capability {major}.{minor}) has no FP8 units, those from 8.9 on have"
+            return EngineRecord(f"{torch.name}-fp8", torch.device, ("fp8_e4m3",), False, reason)
     return EngineRecord(f"{torch.name}-fp8", torch.device, ("fp8_e4m3",), torch.available, reason)
 
 
