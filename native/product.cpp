@@ -376,15 +376,16 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
            static_cast<Int128>(zb) * left.sums[static_cast<size_t>(i)] +
            static_cast<Int128>(za) * zb * left.depth;
   };
-  // Where every correction and every sum of them fits int32 (any operands of bytes to depth 2^14 at least), the loops
-  // of the instruction set run; else those below.
+  const bool deep = left.k4 > kDepth4;
+  // Where every correction and every sum of them fits int32 (any operands of bytes to depth 2^14 at least) and one
+  // product has the whole depth, the loops of the instruction set run; else those below.
   const auto largest = [](const std::vector<int64_t>& sums) {
     int64_t most = 0;
     for (const int64_t s : sums) most = std::max(most, std::abs(s));
     return static_cast<Int128>(most);
   };
   const auto magnitude = [](int64_t z) { return static_cast<Int128>(z < 0 ? -static_cast<Int128>(z) : z); };
-  const bool narrow = target.stride_j == 1 && (target.kind == Out::i32 || target.kind == Out::i64) &&
+  const bool narrow = !deep && target.stride_j == 1 && (target.kind == Out::i32 || target.kind == Out::i64) &&
                       static_cast<Int128>(255 * 128) * left.depth + magnitude(za) * largest(right.sums) +
                               magnitude(zb) * largest(left.sums) + magnitude(za) * magnitude(zb) * left.depth <
                           (Int128{1} << 31);
@@ -395,7 +396,6 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
     thread_local std::vector<int64_t> total;
     const int64_t ld = t.padded_columns, cells = t.padded_rows * ld;
     sums.resize(static_cast<size_t>(cells));
-    const bool deep = left.k4 > kDepth4;
     if (deep) total.assign(static_cast<size_t>(cells), 0);
     for (int64_t k0 = 0;; k0 += kDepth4) {
       const int64_t k1 = std::min(left.k4, k0 + kDepth4);
@@ -405,7 +405,7 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
       if (k1 == left.k4) break;
     }
     int bits = 0;
-    const bool small = std::abs(za) < (int64_t{1} << 31) && std::abs(zb) < (int64_t{1} << 24) &&
+    const bool small = magnitude(za) < (int64_t{1} << 31) && magnitude(zb) < (int64_t{1} << 24) &&
                        left.depth < (int64_t{1} << 20);  // every correction and its sum fit int64
     for (int64_t i = 0; narrow && i < t.rows; ++i) {
       const auto row = static_cast<int32_t>(zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth);

@@ -7,6 +7,7 @@ on the sanitized build.
 from __future__ import annotations
 
 import math
+import operator
 from fractions import Fraction
 from typing import Any
 
@@ -343,6 +344,36 @@ def test_deep_products_at_their_extremes(engine: Engine, depth: int) -> None:
     bytes_ = np.broadcast_to(np.array([[255], [0]], dtype=np.uint8), (2, depth))
     engine.multiply_direct(engine.pack_direct(True, bytes_, 0), engine.pack_direct(False, bytes_, 128), out)
     assert (out == np.array([[255 * 255 * depth, 0], [0, 0]])).all()
+
+
+@pytest.mark.parametrize("depth", [65_535, 65_536, 65_537, 65_538, 65_793, 65_794])
+@pytest.mark.parametrize("zero_point", [0, -128])
+def test_direct_at_the_depth_of_int32(engine: Engine, depth: int, zero_point: int) -> None:
+    """Depths whose results fit int32, though one product does not go as deep; a zero point times sums that cancel."""
+    a = np.full((2, depth), zero_point + 255)
+    a[1, ::3] = zero_point + 1
+    b = np.full((depth, 3), -128) if zero_point == 0 else np.resize([1, -1], (depth, 1)) * np.array([[1, 100, -127]])
+    expected = [[sum(map(operator.mul, row, column)) for column in b.T.tolist()] for row in a.tolist()]
+    left = engine.pack_direct(True, a.astype(np.int16), zero_point)
+    right = engine.pack_direct(False, b.astype(np.int8).T, 0)
+    for out in (np.empty((2, 3), dtype=np.int64), np.empty((3, 2), dtype=np.int64).T):
+        longest = engine.multiply_direct(left, right, out)
+        assert out.tolist() == expected
+        assert longest == max((v if v >= 0 else ~v).bit_length() + 1 for row in expected for v in row)
+
+
+def test_direct_with_the_least_zero_point(engine: Engine) -> None:
+    rng = np.random.default_rng(63)
+    a = rng.integers(0, 256, (5, 7)) + -(2**63)
+    b = rng.integers(-100, 28, (7, 3), dtype=np.int16) - np.int16(3000)
+    left, right = engine.pack_direct(True, a, -(2**63)), engine.pack_direct(False, b.T, -3000)
+    expected = objects(a) @ objects(b)
+    out = np.empty((5, 3), dtype=np.int64)
+    longest = engine.multiply_direct(left, right, out)
+    assert longest == max((v if v >= 0 else ~v).bit_length() + 1 for v in expected.flat)
+    assert (objects(out) == (expected + 2**63) % 2**64 - 2**63).all()
+    engine.multiply_direct(left, right, out, 2**61 - 1)
+    assert (objects(out) == expected % (2**61 - 1)).all()
 
 
 def test_a_number_that_scaling_loses_counts_as_rounded(engine: Engine) -> None:
