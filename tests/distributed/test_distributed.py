@@ -6,6 +6,7 @@ that share no code with the package (Python ints, python-flint).
 
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -342,3 +343,10 @@ def test_integers_that_floats_do_not_hold_are_named_when_computed() -> None:
     product = gm.distributed.matmul(x, da.ones((1, 1)))
     with pytest.raises(TypeError, match=r"a is int64 with values beyond 2\^53"):
         product.compute(scheduler="sync")
+
+
+def test_without_dask_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dask", None)
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    with pytest.raises(ImportError, match=r'pip install "dask\[array\]"'):
+        gm.distributed.matmul(np.eye(2), np.eye(2))

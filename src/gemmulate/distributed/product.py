@@ -56,6 +56,10 @@ def matmul(
     array([[1.]])
     """
     grade = check_options(accuracy, modulus, overflow)
+    try:
+        import dask.array  # noqa: F401
+    except ImportError as error:
+        raise ImportError('gemmulate.distributed needs dask: pip install "dask[array]"') from error
     x, y = _as_dask(a, "a"), _as_dask(b, "b")
     # A product of two zeros: every complaint about types and options, and the result's type.
     samples = np.zeros((1, 1), dtype=x.dtype), np.zeros((1, 1), dtype=y.dtype)
