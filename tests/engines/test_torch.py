@@ -298,3 +298,28 @@ def test_a_kernel_that_saturates_is_found_and_avoided(monkeypatch: pytest.Monkey
         assert (library.to_numpy(library.int8_product(library.load(a), library.load(a))) == 64 * 16384).all()
     finally:
         module._int_mm_is_exact.cache_clear()
+
+
+class Scarce(TorchLibrary):
+    """A device with so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__("cpu", CUDA_RULES)
+        self.size, self.largest = size, 0
+
+    def memory(self) -> int:
+        return self.size
+
+    def int8_matmul(self, a: Any, b: Any) -> Any:
+        self.largest = max(self.largest, a.shape[0])
+        return super().int8_matmul(a, b)
+
+
+def test_little_memory_means_blocks_and_too_little_an_error() -> None:
+    x, y = (np.random.default_rng(7).integers(-(2**28), 2**28, s) for s in ((700, 40), (40, 900)))
+    ample, scarce, poor = (Scarce(size) for size in (1 << 30, 600_000, 1 << 18))
+    for library in (ample, scarce):
+        assert (gm.matmul(x, y, engine=ArrayEngine("device", library)) == x.astype(object) @ y.astype(object)).all()
+    assert scarce.largest < ample.largest == 700
+    with pytest.raises(MemoryError, match=r"take 0\.000\d+ GiB, engine device has 0\.00024 GiB; split k"):
+        gm.matmul(x, y, engine=ArrayEngine("device", poor))

@@ -64,8 +64,8 @@ def for_blocks(
     )
     if needed > memory // 2:
         raise MemoryError(
-            f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.0f} GiB, "
-            f"this machine has {memory / 2**30:.0f} GiB; split k and add the products"
+            f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.2g} GiB, "
+            f"engine {engine.name} has {memory / 2**30:.2g} GiB; split k and add the products"
         )
     resident = _resident(bytes_per_vector, budget)
     if symmetric:
