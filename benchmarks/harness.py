@@ -90,10 +90,13 @@ def cpus() -> int:
 
 
 def cpu_model() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name as the system tells it, with family and model: clouds call several of them "AMD EPYC"."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in told:
+        return platform.machine()
+    return f"{told['model name']} (family {told.get('cpu family', '?')}, model {told.get('model', '?')})"
 
 
 def machine() -> dict[str, Any]:

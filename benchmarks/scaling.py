@@ -1,6 +1,7 @@
 """Does the cost of a product follow n³, or are there sizes at which it jumps?
 
-    python -m benchmarks.scaling [--max-n 8192] [--kinds fast,int64] [--passes 3] [--record FILE] [--figure F] [--page]
+    python -m benchmarks.scaling [--max-n 8192] [--kinds fast,int64] [--passes 3] [--record FILE] [--with FILE]
+        [--figure F] [--page]
 
 Times every kind at sizes from 255 to 8192: odd ones, powers of two, their neighbours. Cost is the time per
 multiply-add, time / n³; every pass goes through all sizes, so that a slow minute of the machine does not fall on one of
@@ -12,6 +13,7 @@ falls for a good reason). --page writes figure and tables into docs/.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -201,6 +203,26 @@ def measured(kinds: list[Kind], args: argparse.Namespace, into: list[dict[str, A
         yield record
 
 
+def with_earlier(found: list[dict[str, Any]], file: Path, here: str) -> list[dict[str, Any]]:
+    """The records with the times, and the sizes, of earlier ones of the same kind, machine, threads and clock."""
+    earlier = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    merged = []
+    for record in found:
+        times: dict[int, list[float]] = {}
+        same = [
+            r
+            for r in earlier
+            if machine_name(r) == here and all(r[key] == record[key] for key in ("scaling", "threads", "clock"))
+        ]
+        for r in (record, *same):
+            for n, seconds in zip(r["sizes"], r["times_s"], strict=True):
+                times.setdefault(n, []).extend(seconds)
+        load = max(r["other_load"] for r in (record, *same))
+        sizes = sorted(times)
+        merged.append(record | {"sizes": sizes, "times_s": [times[n] for n in sizes], "other_load": load})
+    return merged
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max-n", type=int, default=8192)
@@ -209,6 +231,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=cpus())
     parser.add_argument("--clock", choices=CLOCKS, default="elapsed")
     parser.add_argument("--record", type=Path, help="append raw records, JSON lines, to this file")
+    parser.add_argument(
+        "--with", dest="earlier", type=Path, help="times of these records, same machine, threads and clock, count too"
+    )
     parser.add_argument("--figure", type=Path, help="write the SVG figure here")
     parser.add_argument("--page", action="store_true", help="write figure and tables into docs/")
     args = parser.parse_args()
@@ -223,6 +248,8 @@ def main() -> None:
         facts = machine()
         announce(facts, args.threads, args.passes, args.clock)
         append(args.record, facts, measured([KINDS[name] for name in names], args, found))
+    if args.earlier:
+        found = with_earlier(found, args.earlier, machine_name(facts))
     print("\n".join(table(found)))
     svg = draw(found)
     for path in {args.figure, FIGURE if args.page else None} - {None}:
@@ -231,7 +258,8 @@ def main() -> None:
     if args.page:
         load = max(r["other_load"] for r in found)
         conditions = (
-            f"{machine_name(facts)}, {facts['date']}, least of {args.passes} passes, other load up to {load:.1f}."
+            f"{machine_name(facts)}, {facts['date']}, least of {args.passes} passes up to n = {args.max_n:,}"
+            f"{' and of one run over all sizes' if args.earlier else ''}, other load up to {load:.1f}."
         )
         picture = f"![Time per multiply-add by size]({os.path.relpath(FIGURE, PAGE.parent)})"
         text_now = PAGE.read_text(encoding="utf-8")
