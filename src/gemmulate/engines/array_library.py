@@ -7,7 +7,6 @@ here. Arrays are immutable to the engine: it never writes into one.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from gemmulate.engines.base import host_memory
 
 Tensor = Any  # an array of the framework, on the library's device
 
@@ -64,7 +65,7 @@ class Library(ABC):
 
     def memory(self) -> int:
         """Bytes of the device."""
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return host_memory()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """An uninitialised array that results are written to."""

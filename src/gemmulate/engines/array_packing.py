@@ -19,7 +19,6 @@ from gemmulate.engines.base import (
     Int32,
     Norms,
     Operand,
-    PairSurvey,
     Scan,
     dtype_name,
 )
@@ -175,11 +174,6 @@ class ArrayPacking(Engine):
             return crt.residues_of_digits(lib, digits, system, left)
 
         return self._pack(x, len(system.moduli), one, inexact=inexact)
-
-    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
-        scan, rest = self.scan(high, inner), self.scan(low, inner)
-        norms = self.norms(high, scan.top, inner)
-        return PairSurvey(scan.top, np.minimum(scan.lsb, rest.lsb), scan.special, norms.sum, norms.square)
 
     def pack_pairs(
         self,

@@ -33,6 +33,17 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 NO_EXPONENT = -100000  # `top` of a zero vector
 
 
+def host_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class DeviceArray:
+    """Base of arrays of a device behind NumPy's names, which schemes and plans take as they take NumPy's."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class EngineRecord:
     """What `gm.engines()` says of one engine."""
@@ -130,9 +141,11 @@ class Engine(ABC):
     ) -> Operand:
         """Residues of rint(x 2^(shift + inner)), |·| ≤ 2^bits; `count` records how many entries were rounded."""
 
-    @abstractmethod
     def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
         """Exponents and norms of pairs of float64, high = fl(high + low)."""
+        scan, rest = self.scan(high, inner), self.scan(low, inner)
+        norms = self.norms(high, scan.top, inner)
+        return PairSurvey(scan.top, np.minimum(scan.lsb, rest.lsb), scan.special, norms.sum, norms.square)
 
     @abstractmethod
     def pack_pairs(
@@ -250,7 +263,7 @@ class Engine(ABC):
 
     def memory(self) -> int:
         """Bytes that there are for operands, packed ones and results."""
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return host_memory()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialised array where the engine writes results: NumPy's, or one on its device."""

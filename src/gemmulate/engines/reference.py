@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines import progress
-from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, PairSurvey, Scan
+from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric, widest_bits
 from gemmulate.engines.rounding import round_to_float, round_to_pair
 
@@ -137,11 +137,6 @@ class ReferenceEngine(Engine):
             rest = rest - np.ldexp(q, DIGIT_BITS * d)
             digits.insert(0, q)
         return Planes(_residue_planes(digits, system, left), 0, ((rest != 0) | vanished).sum(axis=1))
-
-    def survey_pairs(self, high: Array, low: Array, inner: Int32 | None) -> PairSurvey:
-        scan, rest = self.scan(high, inner), self.scan(low, inner)
-        norms = self.norms(high, scan.top, inner)
-        return PairSurvey(scan.top, np.minimum(scan.lsb, rest.lsb), scan.special, norms.sum, norms.square)
 
     def pack_pairs(
         self,

@@ -92,10 +92,7 @@ class TorchLibrary(Library):
     def load(self, x: npt.NDArray[Any] | TorchArray) -> Tensor:
         if isinstance(x, TorchArray):
             return x.tensor.to(self.device)
-        # Torch shares memory that may be written and whose strides are not negative.
-        if not x.flags.writeable or any(s < 0 or s % x.itemsize for s in x.strides):
-            x = x.copy()
-        return torch.from_numpy(x).to(self.device)
+        return as_tensor(x).to(self.device)
 
     def to_numpy(self, x: Tensor) -> npt.NDArray[Any]:
         return np.asarray(x.cpu().numpy())

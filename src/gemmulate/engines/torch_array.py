@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemmulate.engines.base import Array, dtype_name
+from gemmulate.engines.base import Array, DeviceArray, dtype_name
 
 _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name)
@@ -45,7 +45,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return _DTYPES[dtype_name(np.dtype(dtype))]
 
 
-class TorchArray:
+class TorchArray(DeviceArray):
     """A tensor behind NumPy's names. Slices, `T`, `reshape` by dimensions of length 1 and `view` share its memory."""
 
     __slots__ = ("tensor",)

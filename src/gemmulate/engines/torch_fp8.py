@@ -41,7 +41,7 @@ class Fp8Library(TorchLibrary):
         self._one = torch.ones((), dtype=torch.float32, device=self.device)
 
     def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        (high_a, low_a), (high_b, low_b) = _digits(a), _digits(b)
+        (high_a, low_a), (high_b, low_b) = high_and_low(a), high_and_low(b)
         high, low = self._multiply(high_a, high_b), self._multiply(low_a, low_b)
         cross = self._multiply(high_a + low_a, high_b + low_b) - high - low
         return 256 * high + 16 * cross + low
@@ -56,7 +56,7 @@ class Fp8Library(TorchLibrary):
         return sums.to(torch.int32)
 
 
-def _digits(x: Tensor) -> tuple[Tensor, Tensor]:
+def high_and_low(x: Tensor) -> tuple[Tensor, Tensor]:
     """h and l in [−8, 8] with x = 16 h + l."""
     wide = x.to(torch.int16)
     high = (wide + 8) >> 4

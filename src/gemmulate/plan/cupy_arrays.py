@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from gemmulate.engines.base import Engine
+from gemmulate.plan.operands import is_array_of
 
 
 def is_cupy_array(x: Any) -> bool:
     """Whether x is a CuPy array; CuPy itself is not imported for that."""
-    if type(x) is np.ndarray or x is None:
-        return False
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(x, getattr(cupy, "ndarray", ()))
+    return is_array_of(x, "cupy", "ndarray")
 
 
 def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:

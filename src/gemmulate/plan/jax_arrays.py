@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
-from gemmulate.plan.operands import as_operand, as_stack
+from gemmulate.plan.operands import as_operand, as_stack, is_array_of
 from gemmulate.schemes.accuracy import Bits
 
 
 def is_jax_array(x: Any) -> bool:
     """Whether x is a JAX array, traced ones included; JAX itself is not imported for that."""
-    if type(x) is np.ndarray or x is None:
-        return False
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(x, getattr(jax, "Array", ()))
+    return is_array_of(x, "jax", "Array")
 
 
 @dataclass(frozen=True)

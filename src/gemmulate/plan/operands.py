@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from gemmulate.engines.base import Array, dtype_name
+from gemmulate.engines.base import Array, DeviceArray, dtype_name
 from gemmulate.engines.python_ints import int_bounds
 
 Kind = Literal["integer", "object", "float", "complex"]
@@ -23,12 +24,20 @@ _NARROW = ("float16", "bfloat16")
 _INEXACT = (*_NARROW, "float32", "float64", "complex64", "complex128")
 
 
+def is_array_of(x: Any, module: str, name: str) -> bool:
+    """Whether x is an instance of that class of a framework, which is not imported for that."""
+    if type(x) is np.ndarray or x is None:
+        return False
+    framework = sys.modules.get(module)
+    return framework is not None and isinstance(x, getattr(framework, name, ()))
+
+
 def as_operand(x: Any, name: str) -> Array:
     """The argument as an array of an accepted type; TypeError or ValueError name the argument.
 
     Arrays of a device, behind NumPy's names (`engines/torch_array.py`), stay where they are.
     """
-    if hasattr(x, "tensor") and hasattr(x, "__array_function__"):
+    if isinstance(x, DeviceArray):
         return _accepted(x, name)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose masked entries have no value; use {name}.filled(…)")
@@ -52,12 +61,13 @@ def as_operand(x: Any, name: str) -> Array:
     return _accepted(array, name)
 
 
-def _accepted(array: Array, name: str) -> Array:
+def _accepted(array: Any, name: str) -> Array:
     if array.dtype.kind not in "biuO" and dtype_name(array.dtype) not in _INEXACT:
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
-    return array
+    checked: Array = array  # or a DeviceArray in its place
+    return checked
 
 
 def _as_python_ints(array: Array, name: str) -> Array:

@@ -1,12 +1,11 @@
 """Products of torch tensors: the result is a tensor on the operands' device, with the bits of NumPy's route.
 
 Tensors of the CPU share their memory with the NumPy arrays that every engine takes. Tensors of another device go to
-the torch engine of that device, or, where an engine of the host is asked for by name, to the host and back.
+an engine of that device, or, where an engine of the host is asked for by name, to the host and back.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,17 +13,14 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
-from gemmulate.plan.operands import result_dtype
+from gemmulate.plan.operands import is_array_of, result_dtype
 from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
 
 
 def is_tensor(x: Any) -> bool:
     """Whether x is a torch tensor; torch itself is not imported for that."""
-    if type(x) is np.ndarray or x is None:
-        return False
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
+    return is_array_of(x, "torch", "Tensor")
 
 
 def host_array(x: Any, name: str) -> Any:

@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch_fp8 import high_and_low
 
 # |sum| ≤ 255 + 65,280 · 2^14 < 2^30, as the reduction asks for; a multiple of every BLOCK_K.
 DEPTH = tl.constexpr(65280)
@@ -211,9 +212,7 @@ def as_format(planes: torch.Tensor, plane_format: PlaneFormat) -> torch.Tensor:
         return planes.to(torch.bfloat16)
     if plane_format != "fp8_e4m3":
         raise ValueError(f"plane_format = {plane_format!r} is unknown; use int8, bfloat16 or fp8_e4m3")
-    wide = planes.to(torch.int16)
-    high = (wide + 8) >> 4
-    return torch.stack([high, wide - 16 * high], dim=1).to(torch.float32).to(torch.float8_e4m3fn)
+    return torch.stack(high_and_low(planes), dim=1).to(torch.float32).to(torch.float8_e4m3fn)
 
 
 Blocks = tuple[int, int, int, int, int]
