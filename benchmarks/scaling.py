@@ -1,7 +1,7 @@
 """Does the cost of a product follow n³, or are there sizes at which it jumps?
 
-    python -m benchmarks.scaling [--max-n 8192] [--kinds fast,int64] [--passes 3] [--record FILE] [--with FILE]
-        [--figure F] [--page]
+    python -m benchmarks.scaling [--min-n 255] [--max-n 8192] [--kinds fast,int64] [--passes 3]
+        [--record FILE] [--with FILE] [--figure F] [--page]
 
 Times every kind at sizes from 255 to 8192: odd ones, powers of two, their neighbours. Cost is the time per
 multiply-add, time / n³; every pass goes through all sizes, so that a slow minute of the machine does not fall on one of
@@ -190,7 +190,7 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 
 def measured(kinds: list[Kind], args: argparse.Namespace, into: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for kind in kinds:
-        sizes = [n for n in SIZES if n <= min(args.max_n, kind.largest)]
+        sizes = [n for n in SIZES if args.min_n <= n <= min(args.max_n, kind.largest)]
         if not sizes:
             continue
         record = measure(kind, sizes, args.passes, args.threads, args.clock)
@@ -225,7 +225,8 @@ def with_earlier(found: list[dict[str, Any]], file: Path, here: str) -> list[dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-n", type=int, default=8192)
+    parser.add_argument("--min-n", type=int, default=SIZES[0])
+    parser.add_argument("--max-n", type=int, default=SIZES[-1])
     parser.add_argument("--kinds", default=",".join(KINDS), help="names, with commas between")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=cpus())
@@ -241,8 +242,8 @@ def main() -> None:
     names = args.kinds.split(",")
     if unknown := set(names) - set(KINDS):
         parser.error(f"unknown kind {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
-    if args.max_n < SIZES[0] or args.passes < 1:
-        parser.error(f"--max-n is at least {SIZES[0]}, --passes at least 1")
+    if args.max_n < max(SIZES[0], args.min_n) or args.passes < 1:
+        parser.error(f"--max-n is at least {SIZES[0]} and --min-n, --passes at least 1")
     found: list[dict[str, Any]] = []
     with threadpool_limits(args.threads):
         facts = machine()

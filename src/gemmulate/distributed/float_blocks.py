@@ -22,7 +22,7 @@ from gemmulate.schemes.anchored import span
 from gemmulate.schemes.blocks import for_blocks, halved, panels
 from gemmulate.schemes.floats import operand_shifts
 from gemmulate.schemes.python_ints import multiply_objects
-from gemmulate.schemes.special import SpecialTerms, decide, special_terms
+from gemmulate.schemes.special import SpecialTerms, decide, meet, special_terms
 
 Mask = npt.NDArray[np.bool_]
 
@@ -237,9 +237,6 @@ def _all_negative_zero(x: Array, y: Array, zero: Mask) -> Mask:
     if not rows.size:
         return found
     sx, sy = signs[0][rows], signs[1][columns]
-
-    def meet(p: Mask, q: Mask) -> Mask:
-        return np.asarray(p.astype(np.float32) @ q.astype(np.float32).T > 0)
 
     other = meet(sx, sy) | meet(~sx, ~sy) | meet(x[rows] != 0, y[columns] != 0)
     found[np.ix_(rows, columns)] &= ~other

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmulate.blas import finite_matmul
 from gemmulate.encodings.encoding import Encoding
 from gemmulate.encodings.limbs import Ints
 
@@ -123,7 +124,7 @@ def _evaluate(e: Encoding, xs: Ints, left: Ints, ys: Ints, right: Ints) -> str:
     table = right.astype(kind)
     rows = max(1, _BLOCK_PAIRS // len(ys))
     for start in range(0, len(xs), rows):
-        block = scaled[start : start + rows] @ table
+        block = finite_matmul(scaled[start : start + rows], table)
         error = block - kind(e.divisor) * xs[start : start + rows, None].astype(kind) * ys[None, :].astype(kind)
         wrong = np.mod(error, e.modulus) != 0 if e.modulus else error != 0
         if wrong.any():

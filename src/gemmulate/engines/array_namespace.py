@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.engines.array_library import Library, Tensor
 
 
@@ -54,4 +55,4 @@ class NumpyLibrary(NamespaceLibrary):
 
     def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """In float64, which holds every sum that the rules allow."""
-        return np.matmul(a.astype(np.float64), b.astype(np.float64).T).astype(np.int64)
+        return finite_matmul(a.astype(np.float64), b.astype(np.float64).T).astype(np.int64)

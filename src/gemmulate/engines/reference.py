@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.engines import progress
 from gemmulate.engines.base import NO_EXPONENT, Array, Engine, FloatOutcome, Int32, Norms, Operand, Scan
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem, digits_for, symmetric, widest_bits
@@ -178,7 +179,7 @@ class ReferenceEngine(Engine):
         total = np.zeros((a.shape[1], b.shape[1]), dtype=object)
         report = progress.current()
         for step, (m, plane_a, plane_b) in enumerate(zip(system.moduli, a, b, strict=True), start=1):
-            residue = np.fmod(plane_a @ plane_b.T, m).astype(np.int64)
+            residue = np.fmod(finite_matmul(plane_a, plane_b.T), m).astype(np.int64)
             total += residue.astype(object) * (system.product // m)
             if report:
                 report(step, len(system.moduli))
@@ -241,7 +242,7 @@ class ReferenceEngine(Engine):
         depth = a.planes.shape[2]
         if depth > _MAX_DEPTH:
             raise ValueError(f"k = {depth} exceeds the depth {_MAX_DEPTH} that float64 sums exactly; split k")
-        sums = (a.planes[0] @ b.planes[0].T).astype(np.int64).astype(object)
+        sums = finite_matmul(a.planes[0], b.planes[0].T).astype(np.int64).astype(object)
         sums += a.zero_point * b.planes[0].sum(axis=1).astype(np.int64).astype(object)[None, :]
         sums += b.zero_point * a.planes[0].sum(axis=1).astype(np.int64).astype(object)[:, None]
         exact = sums + a.zero_point * b.zero_point * depth
@@ -273,7 +274,7 @@ class ReferenceEngine(Engine):
         budget: float,
         need: npt.NDArray[np.uint8],
     ) -> npt.NDArray[np.int64]:
-        magnitudes = _as_planes(left).planes[0] @ _as_planes(right).planes[0].T
+        magnitudes = finite_matmul(_as_planes(left).planes[0], _as_planes(right).planes[0].T)
         need[...] = needed_bits(magnitudes, sum_left, sum_right, budget)
         return np.bincount(need.ravel(), minlength=256).astype(np.int64)
 

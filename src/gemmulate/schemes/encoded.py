@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.encodings import Catalogue, Design, Encoding, UnknownEncoding, WindowTooLarge, design
 from gemmulate.encodings.domain import Domain
 from gemmulate.encodings.fold import Fold
@@ -42,7 +43,7 @@ _CACHED = 1 << 14
 
 def numpy_product(left: Planes, right: Planes) -> Int64:
     """The exact product of planes by float64 BLAS: |sums| ≤ k·2^16 < 2^53 for every k that fits memory."""
-    return np.asarray((left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64))
+    return finite_matmul(left.astype(np.float64), right.astype(np.float64)).astype(np.int64)
 
 
 def _plane_type(encoding: Encoding) -> type[np.int8] | type[np.uint8]:
@@ -368,7 +369,7 @@ def multiply_folded(a: Int64, b: Int64, encoding: Encoding, folded: Fold) -> Obj
         # Plane after plane along k: one product of depth products · (depth of this piece).
         p = np.concatenate([plane[:, start : start + depth] * s for plane, s in zip(left, folded.left, strict=True)], 1)
         q = np.concatenate([plane[start : start + depth] * s for plane, s in zip(right, folded.right, strict=True)], 0)
-        total += (p @ q).astype(np.int64).astype(object)
+        total += finite_matmul(p, q).astype(np.int64).astype(object)
     if encoding.modulus:
         return np.asarray(total * pow(folded.factor, -1, encoding.modulus) % encoding.modulus)
     return np.asarray(total // (folded.factor * encoding.divisor))

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.engines.base import Array, FloatOutcome, Int32
 from gemmulate.engines.python_ints import words_to_ints
 from gemmulate.engines.rounding import FLOAT_FORMATS, BinaryFormat
@@ -151,9 +152,9 @@ class Remainders:
             part = digits[:, rows].reshape(len(self.moduli), -1).astype(np.float64)
             sums = np.empty((count, part.shape[1]))
             for start in range(0, part.shape[1], width):
-                np.matmul(self.parts, part[:, start : start + width], out=sums[:, start : start + width])
+                finite_matmul(self.parts, part[:, start : start + width], out=sums[:, start : start + width])
             words = sums.astype(np.int64)
-            turns = self._turns(self.shares @ part, part)
+            turns = self._turns(finite_matmul(self.shares, part), part)
             for word, whole in zip(words, self.words, strict=True):
                 word -= turns * whole
             _carry(words)

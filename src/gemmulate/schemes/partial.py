@@ -17,6 +17,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.encodings import Design, WindowTooLarge, design
 from gemmulate.schemes.encoded import Digits, Int64, PlaneProduct, modulo, multiply_prepared, prepare
 from gemmulate.schemes.multiword import Words
@@ -152,7 +153,9 @@ def multiply_partial(
     exact = multiply_prepared(a, b, multiply)
     magnitudes = np.abs(rounded[0].values).astype(np.float64), np.abs(right)
     # |a'b' − ab| ≤ |a'||δb| + |δa||b|; sums of k terms in float64 err by less than 2^-20 of themselves.
-    bound = (magnitudes[0] @ rounded[1].errors.T + rounded[0].errors @ magnitudes[1].T) * (1 + 2.0**-20)
+    bound = (finite_matmul(magnitudes[0], rounded[1].errors.T) + finite_matmul(rounded[0].errors, magnitudes[1].T)) * (
+        1 + 2.0**-20
+    )
     return PartialProduct(exact, bound, cover.design.products)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gemmulate.blas import finite_matmul
 from gemmulate.engines.base import Array, Engine
 
 
@@ -36,13 +37,13 @@ class SpecialTerms(NamedTuple):
     minus: Array
 
 
+def meet(x: Array, y: Array) -> Array:
+    """Whether masks x (m, k) and y (n, k) both hold at some k: (m, n). Counts of ones are exact in float64."""
+    return np.asarray(finite_matmul(x.astype(np.float64), y.astype(np.float64).T) > 0)
+
+
 def special_terms(a: Array, bt: Array) -> SpecialTerms:
     """The terms of the product of a (m, k) and bt (n, k) that are not finite."""
-
-    def meet(x: Array, y: Array) -> Array:
-        # Whether x and y hold at some common k: counts of ones are exact in float64.
-        return np.asarray(x.astype(np.float64) @ y.astype(np.float64).T > 0)
-
     every_a, every_b = np.ones_like(a, dtype=bool), np.ones_like(bt, dtype=bool)
     inf_a, inf_b = np.isinf(a), np.isinf(bt)
     nan = meet(np.isnan(a), every_b) | meet(every_a, np.isnan(bt)) | meet(inf_a, bt == 0) | meet(a == 0, inf_b)

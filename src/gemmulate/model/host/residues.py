@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.blas import finite_matmul
 from gemmulate.engines.residue_system import LIMB_BITS, ResidueSystem, residue_system, symmetric
 
 Floats = npt.NDArray[np.float64]
@@ -64,8 +65,9 @@ def reduce(value: Floats, m: int) -> Floats:
 
 def recombine(digits: Floats, system: ResidueSystem, exponent: int) -> Floats:
     """Σ_l digits_l·P/m_l mod P, symmetric, times 2^exponent; digits of shape (r, N), |·| ≤ 129."""
-    quotient = np.rint((1.0 / np.array(system.moduli, dtype=np.float64)) @ digits)
-    limbs = system.weights @ digits - np.outer(system.product_limbs, quotient)  # exact: 15 · 2^8 · 2^40 < 2^53
+    quotient = np.rint(finite_matmul(1.0 / np.array(system.moduli, dtype=np.float64), digits))
+    # Exact: 15 · 2^8 · 2^40 < 2^53.
+    limbs = finite_matmul(system.weights, digits) - np.outer(system.product_limbs, quotient)
     total = np.zeros(digits.shape[1])
     for power in reversed(range(len(limbs))):
         total += np.ldexp(limbs[power], LIMB_BITS * power)
