@@ -4,6 +4,9 @@ Nothing here asserts speed: which errors the model has on a machine is what `gem
 """
 
 import json
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,12 +16,14 @@ import numpy as np
 import pytest
 
 from gemmulate.cli import main
+from gemmulate.engines import get_engine
 from gemmulate.errors import FileError
 from gemmulate.model import ModelError, load_device
 from gemmulate.model.device import default_host
 from gemmulate.model.host import phases, residues
-from gemmulate.model.host.calibrate import C_Q, calibrated_table, device_file, table_of
-from gemmulate.model.host.validate import one_thread, trials, validate
+from gemmulate.model.host.calibrate import C_Q, calibrated_table, device_file, merged, table_of
+from gemmulate.model.host.conditions import one_thread, processor_seconds
+from gemmulate.model.host.validate import Trial, compared, trials, validate
 
 pytest.importorskip("gemmulate._native", reason="the host is measured on the native engine")
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -81,7 +86,7 @@ def spread() -> dict[str, tuple[tuple[float, float, float], ...]]:
     """Every phase run for real, once, at its two smallest sizes."""
     with one_thread() as engine:
         return {
-            name: tuple((float(n), *phases.processor_seconds(make(n), least=1, budget_s=0)) for n in sizes[:2])
+            name: tuple((float(n), *processor_seconds(make(n), least=1, budget_s=0)) for n in sizes[:2])
             for name, (sizes, make) in phases.phases(engine).items()
         }
 
@@ -135,7 +140,7 @@ def test_validation_of_small_kernels(
     path = tmp_path / "host.toml"
     path.write_text(device_file(spread, "made by a test"))
     with pytest.raises(SystemExit) as stop:
-        main(["model", "validate", "--calibration", str(path), "--json"])
+        main(["model", "validate", "--calibration", str(path), "--passes", "1", "--json"])
     assert stop.value.code == 0
     record: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert {row["method"] for row in record["rows"]} == {"native", "emulated"}
@@ -151,7 +156,7 @@ def test_calibration_of_the_host_is_found_by_plans(
 ) -> None:
     """Without -o the record becomes device "host", engines' rates included."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("gemmulate.model.host.calibrate.calibrate", lambda engine, progress: spread)
+    monkeypatch.setattr("gemmulate.model.host.calibrate.calibrate", lambda engine, progress, passes: spread)
     monkeypatch.setattr("gemmulate.plan.calibration.measure_engines", lambda progress: default_host().engines)
     with pytest.raises(SystemExit) as stop:
         main(["model", "calibrate", "--json"])
@@ -164,18 +169,74 @@ def test_calibration_of_the_host_is_found_by_plans(
 
 
 def test_the_wrong_side_is_named() -> None:
-    grid = trials_of(lambda: sum(range(2000)), lambda: sum(range(20_000)), predicted=(2.0, 1.0))
-    assert validate({}, grid)["wrong_side"] == ["made of nothing"]
-    grid = trials_of(lambda: sum(range(2000)), lambda: sum(range(20_000)), predicted=(1.0, 2.0))
-    assert validate({}, grid)["wrong_side"] == []
+    for predicted, measured, wrong in (
+        ((2.0, 1.0), (1.0, 10.0), ["made of nothing"]),
+        ((1.0, 2.0), (1.0, 10.0), []),
+        ((2.0, 1.0), (1.0, 1.05), []),  # as fast as native: neither side
+    ):
+        assert compared({}, trials_of(predicted), [measured])["wrong_side"] == wrong
 
 
-def trials_of(
-    native: Callable[[], object], emulated: Callable[[], object], predicted: tuple[float, float]
-) -> list[Any]:
-    from gemmulate.model.host.validate import Trial
+def test_errors_of_predictions() -> None:
+    record = compared({}, trials_of((2.0, 3.0)), [(4.0, 2.0)])
+    assert [row["ratio"] for row in record["rows"]] == [0.5, 1.5]
+    assert (record["median_error"], record["worst_error"]) == (0.5, 0.5)
 
-    return [Trial("made", "of nothing", lambda t: predicted[0], lambda t: predicted[1], lambda: (native, emulated))]
+
+def test_least_of_the_passes_counts() -> None:
+    one = {"gemm": ((10.0, 2.0, 5.0), (20.0, 9.0, 9.0))}, {"gemm": ((10.0, 3.0, 3.5), (20.0, 8.0, 11.0))}
+    assert merged([*one, one[0]]) == {"gemm": ((10.0, 2.0, 5.0), (20.0, 8.0, 9.0))}
+
+
+def test_calibration_and_validation_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    told: list[tuple[int, int]] = []
+
+    def made(n: int) -> Callable[[], object]:
+        events.append(f"phase {n}")
+        return lambda: None
+
+    def runs() -> tuple[Callable[[], object], Callable[[], object]]:
+        events.append("trial")
+        return (lambda: None), (lambda: None)
+
+    monkeypatch.setattr("gemmulate.model.host.calibrate.phases", lambda engine: {"made": ((3, 5), made)})
+    monkeypatch.setattr("gemmulate.model.host.validate.phases", lambda engine: {"made": ((3, 5), made)})
+    grid = [Trial("made", "4", lambda t: t["made"][0][1], lambda t: t["made"][1][1], runs)]
+    record = validate(get_engine("native", 1), grid, None, lambda done, total: told.append((done, total)), passes=2)
+    assert events == ["phase 3", "phase 5", "trial"] * 2
+    assert told == [(done, 6) for done in range(6)]
+    assert [row["size"] for row in record["rows"]] == ["4", "4"]
+    events.clear()
+    validate(get_engine("native", 1), grid, {"made": ((3.0, 1.0), (5.0, 2.0))}, passes=2)
+    assert events == ["trial"] * 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what glibc's allocator does with large blocks")
+def test_the_allocator_keeps_large_blocks() -> None:
+    """In a process of its own: pages touched for the first time by ten temporaries of 8 MB, before and after."""
+    program = (
+        "import resource, numpy as np\n"
+        "from gemmulate.model.host.conditions import settle_allocator\n"
+        "x = np.ones(1 << 20)\n"
+        "def pages():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    for _ in range(10): x + 1.0\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "settle_allocator()\n"
+        "x + 1.0\n"
+        "assert pages() < 100, pages()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def trials_of(predicted: tuple[float, float]) -> list[Trial]:
+    def nothing() -> None:
+        pass
+
+    return [
+        Trial("made", "of nothing", lambda t: predicted[0], lambda t: predicted[1], lambda: (nothing, nothing)),
+    ]
 
 
 def test_refusals_of_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,6 +245,9 @@ def test_refusals_of_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["calibrate", "-o", str(tmp_path / "no" / "host.toml")], "does not exist"),
         (["validate", "--calibration", str(tmp_path / "none.toml")], "No such file"),
         (["validate", "--json", "--csv"], "exclude"),
+        (["validate", "--passes", "0"], "--passes 0"),
+        (["calibrate", "--passes", "-1"], "--passes -1"),
+        (["calibrate", "--device", "cpu", "--passes", "2"], "--passes 2"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["model", *arguments])

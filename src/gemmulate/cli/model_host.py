@@ -34,13 +34,14 @@ def calibrate(
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
     device: str | None = None,
     sizes: str | None = None,
+    passes: int | None = None,
     as_json: Json = False,
 ) -> None:
     """Measure this host on one thread, or a GPU, and write it as a device file: rates, phases, terms of the model.
 
     Without --output the file becomes this host's record, by which `gm.plan` and `matmul` price what they choose
     (device "host"); before that a shipped record counts. Needs SciPy and threadpoolctl, and the native engine. Takes
-    about a minute.
+    about a minute and a half.
 
     With --device a GPU is measured through torch: FP64 and INT8 products, copies, and the phases of an "fp64" product,
     from which the model's terms are fitted. `gm.plan(…, device=FILE)` takes the record. Not run on a GPU so far.
@@ -50,9 +51,12 @@ def calibrate(
             ~/.config.
         device: cuda, cuda:1, …; cpu is a rehearsal, torch's processor measured as if it were a device.
         sizes: Of the n × n products of a device, 65 or more; if not given 1024,2048,4096,8192 (cpu: 128,256,512).
+        passes: Passes over all sizes of this host, 3 if not given; the least time of each size counts.
     """
     from gemmulate.cli.app import CommandError
 
+    if device is not None and passes is not None:
+        raise CommandError(f"--passes {passes} is for this host; leave it out with --device")
     if device is not None:
         _calibrate_device(device, sizes, output, as_json)
         return
@@ -62,9 +66,10 @@ def calibrate(
     from gemmulate.model.device import host_file
     from gemmulate.model.host.calibrate import calibrate as measured
     from gemmulate.model.host.calibrate import device_file
-    from gemmulate.model.host.validate import one_thread
+    from gemmulate.model.host.conditions import PASSES, one_thread
     from gemmulate.plan.calibration import engines_section, measure_engines
 
+    _check(passes)
     command = "gemmulate model calibrate" + (f" -o {output}" if output else "")
     if output is None:
         host_file().parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +78,7 @@ def calibrate(
         raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
     check_target(output)  # before the work, not after
     with one_thread() as engine, progress("calibrating") as report:
-        spread = measured(engine, report)
+        spread = measured(engine, report, PASSES if passes is None else passes)
         found = measure_engines(report)
     with write_atomically(output) as file:
         file.write((device_file(spread, command) + engines_section(found)).encode())
@@ -172,6 +177,13 @@ def _calibrate_device(device: str, sizes: str | None, output: str | None, as_jso
     print(f"written to {output}")
 
 
+def _check(passes: int | None) -> None:
+    from gemmulate.cli.app import CommandError
+
+    if passes is not None and passes < 1:
+        raise CommandError(f"--passes {passes} is not a number of passes; give 1 or more")
+
+
 def _sizes(text: str) -> list[int]:
     from gemmulate.cli.app import CommandError
 
@@ -181,30 +193,32 @@ def _sizes(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def validate(*, calibration: str | None = None, as_json: Json = False, as_csv: Csv = False) -> None:
+def validate(
+    *, calibration: str | None = None, passes: int | None = None, as_json: Json = False, as_csv: Csv = False
+) -> None:
     """Predict and run GEMM, GEMV, SpMV and a stencil on this host, native and emulated; also hold published GEMMs.
 
-    Times are processor seconds on one thread, least of a few calls. Predictions come from the calibrated phases, at
-    sizes that these were not calibrated at. Dense kernels are emulated on the native engine, SpMV and stencil by
-    residues in NumPy and SciPy. Published measurements are predicted from data sheets, nothing fitted. Takes a minute.
+    Times are processor seconds on one thread, least of a few calls in each of some passes. Predictions come from the
+    calibrated phases, at sizes that these were not calibrated at. Dense kernels are emulated on the native engine, SpMV
+    and stencil by residues in NumPy and SciPy. Published measurements are predicted from data sheets, nothing fitted.
+    Takes two to three minutes.
 
     Args:
-        calibration: A file of `gemmulate model calibrate`; measured anew if not given.
+        calibration: A file of `gemmulate model calibrate`; if not given, phases are measured anew, in turns with the
+            kernels, so that both saw the machine in the same state.
+        passes: Passes over all kernels, 3 if not given.
     """
-    from gemmulate.model.host.calibrate import calibrate as measured
-    from gemmulate.model.host.calibrate import calibrated_table, table_of
-    from gemmulate.model.host.validate import one_thread, trials
+    from gemmulate.model.host.calibrate import calibrated_table
+    from gemmulate.model.host.conditions import PASSES, one_thread
+    from gemmulate.model.host.validate import trials
     from gemmulate.model.host.validate import validate as compared
     from gemmulate.model.published import against_measurements
 
     machine_readable(as_json, as_csv)
+    _check(passes)
     phases = None if calibration is None else calibrated_table(calibration)
-    with one_thread() as engine:
-        if phases is None:
-            with progress("calibrating") as report:
-                phases = table_of(measured(engine, report))
-        with progress("validating") as report:
-            record = compared(phases, trials(engine), report)
+    with one_thread() as engine, progress("validating") as report:
+        record = compared(engine, trials(engine), phases, report, PASSES if passes is None else passes)
     record["published"] = against_measurements()
     head = ["kernel", "size", "method", "predicted_s", "measured_s", "ratio"]
     cells = [[cell(row[key]) for key in head] for row in record["rows"]]

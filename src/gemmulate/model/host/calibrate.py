@@ -6,14 +6,16 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from gemmulate.engines.base import Engine
 from gemmulate.model.checks import ModelError
 from gemmulate.model.device import load_device
-from gemmulate.model.host.phases import Points, phases, processor_seconds, system_for
+from gemmulate.model.host.conditions import PASSES, processor_seconds
+from gemmulate.model.host.phases import Points, phases, system_for
 
 # c_q·r·N_in/P_int is what conversion takes: with c_q fixed at the published value, the measured rate gives P_int.
 C_Q: Final = 6.0
@@ -21,14 +23,38 @@ C_Q: Final = 6.0
 Spread = Mapping[str, tuple[tuple[float, float, float], ...]]  # (size, least, median seconds)
 
 
-def calibrate(engine: Engine, progress: Callable[[int, int], None] = lambda done, total: None) -> Spread:
-    """Every phase at its sizes: least and median processor seconds of a few calls, one thread. Takes about 20 s."""
+def calibrate(
+    engine: Engine, progress: Callable[[int, int], None] = lambda done, total: None, passes: int = PASSES
+) -> Spread:
+    """Every phase at its sizes, in passes over all of them, one thread: least time, and median of the passes' medians.
+
+    A pass takes about 25 s.
+    """
+    return merged(
+        [calibrate_once(engine, lambda done, total, first=p: progress(first * total + done, passes * total))  # type: ignore[misc]
+         for p in range(passes)]
+    )  # fmt: skip
+
+
+def calibrate_once(engine: Engine, progress: Callable[[int, int], None] = lambda done, total: None) -> Spread:
+    """One pass: least and median processor seconds of a few calls, operands and results in memory of their own."""
     todo = [(name, size, make) for name, (sizes, make) in phases(engine).items() for size in sizes]
     found: dict[str, list[tuple[float, float, float]]] = {}
     for done, (name, size, make) in enumerate(todo):
         progress(done, len(todo))
         found.setdefault(name, []).append((float(size), *processor_seconds(make(size))))
     return {name: tuple(points) for name, points in found.items()}
+
+
+def merged(spreads: Sequence[Spread]) -> Spread:
+    """Passes over the same phases and sizes as one."""
+    return {
+        name: tuple(
+            (points[0][0], min(least for _, least, _ in points), statistics.median(median for _, _, median in points))
+            for points in zip(*(spread[name] for spread in spreads), strict=True)
+        )
+        for name in spreads[0]
+    }
 
 
 def table_of(spread: Spread) -> dict[str, Points]:

@@ -7,8 +7,6 @@ show at small sizes, caches in the middle; beyond the largest the last line goes
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -50,18 +48,6 @@ def prepare(engine: Engine, x: Any, system: ResidueSystem, *, left: bool) -> tup
 def multiply(engine: Engine, left: tuple[Any, Any], right: tuple[Any, Any], system: ResidueSystem, out: Any) -> None:
     """Multiply prepared operands and put the result together: T_mma and T_rec."""
     engine.multiply_floats(left[0], right[0], system, left[1], right[1], out, None)
-
-
-def processor_seconds(run: Run, *, least: int = 3, budget_s: float = 0.25) -> tuple[float, float]:
-    """(least, median) processor time of a few calls after a first one; other programs' slices do not count."""
-    run()
-    seen: list[float] = []
-    end = time.perf_counter() + budget_s
-    while len(seen) < least or (time.perf_counter() < end and len(seen) < 1000):
-        start = time.process_time()
-        run()
-        seen.append(max(time.process_time() - start, 1e-9))
-    return min(seen), statistics.median(seen)
 
 
 def seconds_at(points: Points, size: float) -> float:

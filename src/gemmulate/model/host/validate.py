@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
-from gemmulate.model.checks import ModelError
 from gemmulate.model.host import residues
+from gemmulate.model.host.calibrate import Spread, calibrate_once, merged, table_of
+from gemmulate.model.host.conditions import PASSES, processor_seconds
 from gemmulate.model.host.phases import (
     MODULI,
     Points,
     Run,
     multiply,
+    phases,
     prepare,
-    processor_seconds,
     random_csr,
     seconds_at,
     system_for,
@@ -40,39 +39,42 @@ class Trial:
     runs: Callable[[], tuple[Run, Run]]  # native, emulated
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[Engine]:
-    """The native engine and NumPy's BLAS on one thread each.
-
-    Raises:
-        ModelError: SciPy or threadpoolctl is missing.
-        EngineUnavailable: there is no native engine.
-    """
-    try:
-        import scipy.sparse  # noqa: F401
-        import threadpoolctl
-    except ImportError as error:
-        raise ModelError(f"{error.name} is needed to measure this host; install scipy and threadpoolctl") from None
-    engine = get_engine("native", 1)
-    with threadpoolctl.threadpool_limits(1):
-        yield engine
-
-
 def validate(
-    table: Table, grid: Sequence[Trial], progress: Callable[[int, int], None] = lambda done, total: None
+    engine: Engine,
+    grid: Sequence[Trial],
+    table: Table | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    passes: int = PASSES,
 ) -> dict[str, Any]:
     """Predicted beside measured processor seconds for every trial, and the errors in short.
 
-    `median_error` and `worst_error` are of |predicted/measured − 1|; `wrong_side` names the trials whose measured
-    speed-up is outside 0.9 to 1.1 and on the other side of 1 from the predicted one.
+    Without a table of phases each pass over the grid follows a pass of calibration: both sides of the comparison then
+    come from the same minutes. `median_error` and `worst_error` are of |predicted/measured − 1|; `wrong_side` names
+    the trials whose measured speed-up is outside 0.9 to 1.1 and on the other side of 1 from the predicted one.
     """
+    spreads: list[Spread] = []
+    seen: list[list[tuple[float, float]]] = []
+    steps = len(grid) + (0 if table else sum(len(sizes) for sizes, _ in phases(engine).values()))
+    for number in range(passes):
+        first = number * steps
+        if table is None:
+            spreads.append(calibrate_once(engine, lambda done, _, first=first: progress(first + done, passes * steps)))  # type: ignore[misc]
+        seen.append([])
+        for count, trial in enumerate(grid, first + steps - len(grid)):
+            progress(count, passes * steps)
+            native, emulated = trial.runs()
+            seen[-1].append((processor_seconds(native)[0], processor_seconds(emulated)[0]))
+    least = [(min(n for n, _ in times), min(e for _, e in times)) for times in zip(*seen, strict=True)]
+    return compared(table_of(merged(spreads)) if table is None else table, grid, least)
+
+
+def compared(table: Table, grid: Sequence[Trial], measured: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """The record of `validate`, from measured (native, emulated) seconds of each trial."""
     rows: list[dict[str, Any]] = []
     speedups: list[dict[str, Any]] = []
-    for count, trial in enumerate(grid):
-        progress(count, len(grid))
+    for trial, times in zip(grid, measured, strict=True):
         predicted = trial.native(table), trial.emulated(table)
-        measured = tuple(processor_seconds(run)[0] for run in trial.runs())
-        for method, guess, truth in zip(("native", "emulated"), predicted, measured, strict=True):
+        for method, guess, truth in zip(("native", "emulated"), predicted, times, strict=True):
             rows.append(
                 {
                     "kernel": trial.kernel, "size": trial.size, "method": method, "predicted_s": guess,
@@ -82,7 +84,7 @@ def validate(
         speedups.append(
             {
                 "kernel": trial.kernel, "size": trial.size, "predicted": predicted[0] / predicted[1],
-                "measured": measured[0] / measured[1],
+                "measured": times[0] / times[1],
             }
         )  # fmt: skip
     errors = [abs(row["ratio"] - 1) for row in rows]
