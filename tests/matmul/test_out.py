@@ -184,3 +184,11 @@ def test_out_of_another_kind_is_exact_or_refused(mm: Matmul, source: str, target
     if (source, target) == ("f4", "f8") and (out == want).all():
         return
     assert_bits(out, correctly_rounded(a, b, target))
+
+
+def test_out_as_numpy_takes_it() -> None:
+    a, b = np.array([[1, 2], [3, 4]]), np.array([[5, 6], [7, 8]])
+    for give in (lambda out: gm.matmul(a, b, out), lambda out: gm.matmul(a, b, out=(out,))):
+        out = np.zeros((2, 2), dtype=np.int64)
+        assert give(out) is out
+        assert out.tolist() == [[19, 22], [43, 50]]

@@ -79,7 +79,7 @@ def _writable(part: Array, stack: Stack, rest: Stack) -> bool:
 
 
 def multiply_double_double(
-    engine: Engine, a: Any, b: Any, exact: bool, out: Array | tuple[Array, Array] | None
+    engine: Engine, a: Any, b: Any, exact: bool, out: Array | tuple[Array, ...] | None
 ) -> DoubleDouble | tuple[Array, Array]:
     """The product of a and b, at least one of them a DoubleDouble, as a DoubleDouble of `numpy.matmul`'s shape.
 

@@ -39,11 +39,11 @@ _GRADES: dict[str, Grade] = {"fast": "fast", "fp64": "componentwise", "fp32": "c
 def matmul(
     a: Any,
     b: Any,
+    out: Array | tuple[Array, ...] | None = None,
     *,
     accuracy: Accuracy | Bits = "fp64",
     modulus: int | None = None,
     overflow: Overflow = "raise",
-    out: Array | tuple[Array, Array] | None = None,
     engine: str | Engine | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
@@ -74,9 +74,9 @@ def matmul(
     gm.DoubleDouble operands (one or both; the other may be any real floats or integers) give a gm.DoubleDouble with
     |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact").
 
-    `out` (writable, of the result's shape) receives the result; for integers it may have another integer dtype, and
-    a value that does not fit raises. If a product raises, out is unchanged. The parts of a DoubleDouble go to a tuple
-    (hi, lo) of two float64 arrays, which is returned.
+    `out` (writable, of the result's shape; also as third argument, or alone in a tuple) receives the result; for
+    integers it may have another integer dtype, and a value that does not fit raises. If a product raises, out is
+    unchanged. The parts of a DoubleDouble go to a tuple (hi, lo) of two float64 arrays, which is returned.
 
     `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
     these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
@@ -117,7 +117,9 @@ def matmul(
         if formats is None and isinstance(operand, Prepared):  # planes have packed forms of their own
             runner = operand.remembering(runner)
     if isinstance(out, tuple):
-        raise TypeError("out is a tuple, which only takes the parts of a DoubleDouble; pass one NumPy array")
+        if len(out) != 1:
+            raise TypeError("out is a tuple, which only takes the parts of a DoubleDouble; pass one NumPy array")
+        (out,) = out  # as NumPy's functions take it
     left, right, kind = read_operands(a, b, modulus)
     stack = as_stack(left, right)
     if modulus is not None:

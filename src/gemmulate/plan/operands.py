@@ -63,7 +63,8 @@ def as_operand(x: Any, name: str) -> Array:
 
 def _accepted(array: Any, name: str) -> Array:
     if array.dtype.kind not in "biuO" and dtype_name(array.dtype) not in _INEXACT:
-        raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}")
+        way_out = "; DoubleDouble.from_longdouble keeps more than its bits" if array.dtype.char == "g" else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}{way_out}")
     if array.ndim == 0:
         raise ValueError(f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)")
     checked: Array = array  # or a DeviceArray in its place

@@ -85,7 +85,7 @@ class Plan:
     plane_formats: tuple[str, ...] | None = None  # `formats` as asked for
     priced: PricedPlan | None = None  # the candidates on this machine; None for what is not priced
 
-    def run(self, a: Any, b: Any, *, out: Array | tuple[Array, Array] | None = None) -> Any:
+    def run(self, a: Any, b: Any, *, out: Array | tuple[Array, ...] | None = None) -> Any:
         """The product, with this plan's settings; bits are chosen anew for the data given."""
         accuracy: Any = self.accuracy
         overflow: Any = self.overflow
