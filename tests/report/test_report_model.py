@@ -1,8 +1,10 @@
 """Contract: the page needs nothing beside itself, its numbers are Python's, and its controls work in a real browser."""
 
+import functools
 import itertools
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from gemmulate.cli import main
 from gemmulate.model import ModelError, device_names, load_device, method, predict, sensitivity, thresholds
+from gemmulate.model.device import Device
 from gemmulate.model.kernels import KERNELS, Kernel
 from gemmulate.model.published import cases, table
 from gemmulate.report.model import CASES, catalogue, model_page
@@ -21,6 +24,31 @@ BROWSER = chromium.find()
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser on PATH ({', '.join(chromium.NAMES)}); apt-get install chromium"
 )
+
+
+CALIBRATED = """
+name = "a device that was calibrated"
+kind = "gpu"
+fp64 = {{ value = 2e12, unit = "FLOP/s", source = "made up", status = "measured" }}
+memory = {two} {{ value = 1.5e12, unit = "B/s", source = "made up", status = "measured" }}]
+int8 = {{ value = 3e14, unit = "OP/s", source = "made up", status = "measured" }}
+int32 = {{ value = 2e13, unit = "OP/s", source = "made up", status = "measured" }}
+call_overhead = {{ value = 4e-6, unit = "s", source = "made up", status = "measured" }}
+emulation_overhead = {{ value = 9e-6, unit = "s", source = "made up", status = "measured" }}
+c_q = [{{ value = 11, unit = "1", source = "made up", status = "measured" }},
+  {{ value = 14, unit = "1", source = "made up", status = "measured" }}]
+c_rec = [{{ value = 5, unit = "1", source = "made up", status = "measured" }},
+  {{ value = 4, unit = "1", source = "made up", status = "measured" }}]
+""".format(two='[{ value = 1.8e12, unit = "B/s", source = "made up", status = "measured" },')
+
+
+@functools.cache
+def calibrated() -> Device:
+    """A device that brings costs and overhead of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calibrated.toml"
+        path.write_text(CALIBRATED)
+        return load_device(path)
 
 
 def made(name: str, sizes: dict[str, Any]) -> Kernel:
@@ -102,7 +130,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Brows
     assert BROWSER is not None
     folder = tmp_path_factory.mktemp("chromium")
     path = folder / "report.html"
-    path.write_text(model_page(catalogue()))
+    path.write_text(model_page([*catalogue(), calibrated()]))
     found = chromium.Browser(BROWSER, folder / "profile")
     try:
         found.open(path)
@@ -114,8 +142,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Brows
 def python_answer(q: dict[str, Any]) -> Any:
     """What Python says to the question that the page is asked; None where it refuses."""
     try:
-        device, kernel = load_device(q["device"]), made(q["kernel"], q["sizes"])
-        how = method(q["scheme"], r=q["r"], c_q=q["c_q"], composition=q["composition"], precomputed=q["precomputed"])
+        device = calibrated() if q["device"] == "calibrated" else load_device(q["device"])
+        kernel = made(q["kernel"], q["sizes"])
+        keys = ("r", "c_q", "composition", "pipeline", "precomputed")
+        how = method(q["scheme"], **{key: q[key] for key in keys})
         found = predict(device, kernel, how)
     except ModelError:
         return None
@@ -140,7 +170,7 @@ return questions.map(q => { try {
     const t = model.thresholds(device, how.r, q.c_q, model.flopPerInput(kernel));
     limits = [t.oiStar, t.roof, t.breakEven, t.memoryRoof];
   }
-  const terms = ["mma", "mem", "dec", "rec"].map(key => p.terms[key]);
+  const terms = Object.values(p.terms);
   return { numbers: [p.native, p.emulated, p.speedup, ...p.range, ...terms], bound: p.bound, swings, limits };
 } catch (error) { if (error instanceof model.ModelError) return null; throw error; } }); })"""
 
@@ -156,13 +186,22 @@ def test_the_pages_numbers_are_pythons(browser: chromium.Browser) -> None:
     ]  # fmt: skip
     schemes = ("residues-int8", "residues-fp8", "residues-fp4", "slices-int8")
     costs = itertools.cycle([(None, None), (12, 6.0), (7, 0.5), (15, 14.0), (None, 2.5), (3, None), (0, 6.0)])
-    ways = itertools.cycle(itertools.product(("published", "three_term", "shared_pipe", "serial"), (False, True)))
+    compositions = ("published", "three_term", "shared_pipe", "serial")
+    # Nine ways and seven costs: no way meets the same cost, kernel or scheme each time.
+    ways = itertools.cycle(
+        [*((c, "fused", p) for c in compositions for p in (False, True)), ("published", "staged", False)]
+    )
     questions = []
-    for device, (kernel, sizes), scheme in itertools.product(device_names(), kernels, schemes):
-        (r, c_q), (composition, precomputed) = next(costs), next(ways)
+    for device, (kernel, sizes), scheme in itertools.product((*device_names(), "calibrated"), kernels, schemes):
+        (r, c_q), (composition, pipeline, precomputed) = next(costs), next(ways)
         questions.append(
             {"device": device, "kernel": kernel, "sizes": sizes, "scheme": scheme, "r": r, "c_q": c_q,
-             "composition": composition, "precomputed": precomputed}
+             "composition": composition, "pipeline": pipeline, "precomputed": precomputed}
+        )  # fmt: skip
+    for device, scheme, precomputed in itertools.product(("b300", "calibrated"), schemes, (False, True)):
+        questions.append(
+            {"device": device, "kernel": "gemm", "sizes": {"m": 8192, "n": 4096, "k": 2048}, "scheme": scheme,
+             "r": None, "c_q": None, "composition": "published", "pipeline": "staged", "precomputed": precomputed}
         )  # fmt: skip
     answers = browser.evaluate(f"{ASK}({json.dumps(questions)})")
     answered = 0
@@ -234,6 +273,14 @@ def test_controls(browser: chromium.Browser, choose: Callable[..., str]) -> None
     choose(size=1000)
     for chart in ("roofline", "terms", "tornado"):
         assert browser.evaluate(f'document.querySelectorAll("#{chart} svg").length') == 1
+    choose(kernel="gemm", scheme="residues-int8", r=15, c_q=6, pipeline="staged", size=4096)
+    how = method("residues-int8", r=15, c_q=6, pipeline="staged")
+    staged = predict(load_device("b300"), made("gemm", {"m": 4096, "n": 4096, "k": 4096}), how)
+    assert shown(browser) == pytest.approx(staged.speedup, rel=1e-13)
+    assert browser.evaluate('document.getElementById("composition").disabled')
+    choose(kernel="gemv")
+    assert browser.evaluate('document.getElementById("pipeline").disabled'), "stages are for GEMM"
+    choose(pipeline="fused", scheme="residues-fp8", r=12)
     assert "OI* 0.563" in browser.evaluate('document.getElementById("roofline").textContent')
 
 
@@ -243,12 +290,12 @@ def test_the_matrix_is_pythons(browser: chromium.Browser, choose: Callable[..., 
     rows = browser.evaluate(
         '[...document.querySelectorAll("#matrix tbody tr")].map(r => [...r.cells].map(c => c.dataset.value ?? null))'
     )
-    names = device_names()
-    assert len(rows) == len(names)
-    for name, row in zip(names, rows, strict=True):
+    devices = [*(load_device(name) for name in device_names()), calibrated()]
+    assert len(rows) == len(devices)
+    for device, row in zip(devices, rows, strict=True):
         for case, value in zip(cases(), row[1:], strict=True):
             try:
-                expected = predict(load_device(name), case.kernel, method("residues-int8", r=15, c_q=14)).speedup
+                expected = predict(device, case.kernel, method("residues-int8", r=15, c_q=14)).speedup
             except ModelError:
                 assert value is None
                 continue

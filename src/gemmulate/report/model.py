@@ -11,8 +11,9 @@ from typing import Any
 
 from gemmulate import __version__
 from gemmulate.model import Device, ModelError, device_names, load_device
+from gemmulate.model.predict import MEASURED_SCHEME
 from gemmulate.model.published import table as compared
-from gemmulate.model.schemes import C_REC_FUSED, SCHEMES, default_c_q
+from gemmulate.model.schemes import C_REC_FUSED, C_REC_STAGED, C_REQUANTISE, SCHEMES, default_c_q
 from gemmulate.report.screening import table
 
 # The rows of the comparison by the page's names: a test holds them to `gemmulate.model.published.cases`.
@@ -66,6 +67,7 @@ def model_page(devices: Sequence[Device], *, selected: str = "b300") -> str:
         catalogue=_sources(devices),
         schemes=_schemes(),
         c_rec=f"{C_REC_FUSED.value:g}",
+        c_rec_staged=f"{C_REC_STAGED.value:g}",
         version=escape(__version__),
     )
 
@@ -84,7 +86,12 @@ def page_data(devices: Sequence[Device], selected: str) -> dict[str, Any]:
         "selected": selected,
         "devices": [{"key": d.key, "name": d.name, "si": {k: list(v) for k, v in d.si.items()}} for d in devices],
         "schemes": schemes,
-        "c_rec": C_REC_FUSED.value,
+        "c_rec": {
+            pipeline: {"value": cost.value, "low": cost.low, "high": cost.high}
+            for pipeline, cost in (("fused", C_REC_FUSED), ("staged", C_REC_STAGED))
+        },
+        "c_requantise": C_REQUANTISE,
+        "measured_scheme": MEASURED_SCHEME,
         "cases": [{"label": label, "kernel": kernel, "sizes": sizes} for label, kernel, sizes in CASES],
     }
 

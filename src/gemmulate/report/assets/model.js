@@ -1,8 +1,8 @@
-// The time model's formulas, the same as in gemmulate.model (kernels, terms, predict, thresholds), fused pipeline.
+// The time model's formulas, the same as in gemmulate.model (kernels, terms, predict, thresholds).
 // A test evaluates both and compares every number.
 "use strict";
 const model = (() => {
-  const FLOAT64 = 8, INDEX = 4;
+  const FLOAT64 = 8, INDEX = 4, INT32 = 4;
 
   class ModelError extends Error {}
 
@@ -47,12 +47,12 @@ const model = (() => {
   const flopPerInput = (k) => k.flops / (k.reusable + k.other);
 
   // Devices: values of each quantity in SI units, the nominal one first.
-  const RATES = ["fp64", "memory", "fp64_tensor", "int8", "fp8", "fp4", "int32", "call_overhead"];
+  const RATES = ["fp64", "memory", "fp64_tensor", "int8", "fp8", "fp4", "int32", "call_overhead", "emulation_overhead"];
   const at = (device, changes = {}) => {
     const chosen = {};
     for (const [key, values] of Object.entries(device.si)) chosen[key] = values[0];
     Object.assign(chosen, changes);
-    const rates = { call_overhead: 0 };
+    const rates = { call_overhead: 0, emulation_overhead: 0 };
     for (const key of RATES) if (key in chosen) rates[key] = chosen[key];
     if (rates.int32 === undefined && chosen.sms && chosen.int32_lanes_per_sm) {
       let clock = chosen.clock;
@@ -74,16 +74,31 @@ const model = (() => {
   };
 
   // A way to emulate.
-  const method = (data, { scheme, r, c_q, composition = "published", precomputed = false }) => {
+  const method = (data, options) => {
+    const { scheme, r, c_q, composition = "published", pipeline = "fused", precomputed = false } = options;
     const cost = data.schemes[scheme];
     const moduli = integer("r", r ?? cost.r_default, 1024);
-    const low = c_q === null || c_q === undefined;
-    const span_q = low ? cost.c_q : { value: number("c_q", c_q, 0), low: c_q, high: c_q };
+    const given = c_q !== null && c_q !== undefined;
+    if (pipeline === "staged" && composition !== "published") {
+      throw new ModelError("stages run one after another: no other composition is for them");
+    }
     return {
-      scheme: cost, r: moduli, c_q: span_q, c_rec: data.c_rec, composition, precomputed,
+      scheme: cost, r: moduli, given, c_q: given ? { value: number("c_q", c_q, 0), low: c_q, high: c_q } : cost.c_q,
+      c_rec: data.c_rec[pipeline], composition, pipeline, precomputed, measured: scheme === data.measured_scheme,
+      requantise: data.c_requantise,
       alpha: cost.quadratic ? (moduli * (moduli + 1)) / 2 : cost.slope * moduli + cost.offset,
       residueBytes: cost.bytes_per_r * moduli,
     };
+  };
+
+  // What conversion and reconstruction were measured to cost on a calibrated device, where no c_q was given.
+  const ownCosts = (device, how) => {
+    if (!how.measured || how.pipeline !== "fused") return how;
+    const own = (key) => {
+      const values = device.si[key];
+      return values && { value: values[0], low: Math.min(...values), high: Math.max(...values) };
+    };
+    return { ...how, c_q: (!how.given && own("c_q")) || how.c_q, c_rec: own("c_rec") || how.c_rec };
   };
 
   const compositions = {
@@ -96,7 +111,25 @@ const model = (() => {
   const beta = (k, how) =>
     how.precomputed ? ((k.reusableBytes / FLOAT64) * how.residueBytes + k.otherBytes) / bytes(k) : 1;
 
-  const evaluate = (rates, k, how, c_q) => {
+  // Four passes over memory, one after another: convert, multiply, requantise, recombine.
+  const staged = (rates, k, how, converted, int32, { mma, dec, rec }) => {
+    const sums = how.alpha * k.outputs;
+    const traffic = {
+      convert: (2 * FLOAT64 + how.residueBytes) * converted,
+      multiply: how.residueBytes * (k.reusable + k.other) + INT32 * sums,
+      requantise: INT32 * sums + how.r * k.outputs,
+      recombine: (how.r + FLOAT64) * k.outputs,
+    };
+    const compute = { convert: dec, multiply: mma, requantise: (how.requantise * sums) / int32, recombine: rec };
+    const stages = {};
+    for (const [name, work] of Object.entries(compute)) stages[name] = Math.max(work, traffic[name] / rates.memory);
+    const bytes = Object.values(traffic).reduce((a, b) => a + b);
+    return { stages, terms: { mma, mem: bytes / rates.memory, dec, rec, requantise: stages.requantise } };
+  };
+  const longest = (times) => Object.entries(times).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+  const needsIntegers = (how) => how.composition !== "three_term" || how.c_rec.high > 0;
+
+  const evaluate = (rates, k, how, c_q, c_rec) => {
     const native = rates.call_overhead + Math.max(k.flops / nativeRate(rates, k), bytes(k) / rates.memory);
     const converted = k.other + (how.precomputed ? 0 : k.reusable);
     const int32 = rates.int32 ?? Infinity;
@@ -104,43 +137,49 @@ const model = (() => {
       mma: (how.alpha * k.flops) / rates[how.scheme.unit],
       mem: (beta(k, how) * bytes(k)) / rates.memory,
       dec: (c_q * how.r * converted) / int32,
-      rec: (how.c_rec * how.r * k.outputs) / int32,
+      rec: (c_rec * how.r * k.outputs) / int32,
     };
-    const emulated = rates.call_overhead + compositions[how.composition](terms);
-    return { native, emulated, terms, speedup: native / emulated };
+    const overhead = rates.call_overhead + rates.emulation_overhead;
+    if (how.pipeline === "staged") {
+      const found = staged(rates, k, how, converted, int32, terms);
+      const emulated = overhead + Object.values(found.stages).reduce((a, b) => a + b);
+      return { native, emulated, terms: found.terms, speedup: native / emulated, bound: longest(found.stages) };
+    }
+    const emulated = overhead + compositions[how.composition](terms);
+    const counted = Object.entries(terms).filter(([key]) => how.composition !== "three_term" || key !== "dec");
+    return { native, emulated, terms, speedup: native / emulated, bound: longest(Object.fromEntries(counted)) };
   };
 
   const check = (device, k, how) => {
     const rates = at(device);
     if (rates[how.scheme.unit] === undefined) throw new ModelError(`${device.name} has no ${how.scheme.unit} rate`);
-    if (rates.int32 === undefined && how.composition !== "three_term") {
+    if (rates.int32 === undefined && needsIntegers(how)) {
       throw new ModelError(`${device.name} has no integer rate, which T_dec needs`);
     }
     if (!k.keeps && how.precomputed) throw new ModelError(`${k.name} has no operand to convert beforehand`);
+    if (how.pipeline === "staged" && k.name !== "gemm") throw new ModelError(`the staged pipeline is for gemm, not ${k.name}`);
   };
   const relevant = (device, k, how) => {
     const used = new Set([k.tensor && device.si.fp64_tensor ? "fp64_tensor" : "fp64", how.scheme.unit, "memory"]);
-    used.add("call_overhead");
-    if (how.composition !== "three_term") {
+    for (const key of ["call_overhead", "emulation_overhead"]) used.add(key);
+    if (needsIntegers(how)) {
       for (const key of device.si.int32 ? ["int32"] : ["sms", "int32_lanes_per_sm", "clock"]) used.add(key);
     }
     return uncertain(device).filter((key) => used.has(key));
   };
 
-  const predict = (device, k, how) => {
+  const predict = (device, k, asked) => {
+    const how = ownCosts(device, asked);
     check(device, k, how);
-    const point = evaluate(at(device), k, how, how.c_q.value);
+    const point = evaluate(at(device), k, how, how.c_q.value, how.c_rec.value);
     const rates = corners(device, relevant(device, k, how));
     // The speed-up's least value may lie where native turns from memory- to compute-bound.
     const [low, high] = span(rates.map((q) => q.memory));
     const kinks = rates.map((q) => ({ ...q, memory: (bytes(k) * nativeRate(q, k)) / k.flops }));
+    const costs = [how.c_q.low, how.c_q.high].flatMap((c_q) => [how.c_rec.low, how.c_rec.high].map((c_rec) => [c_q, c_rec]));
     const all = [...rates, ...kinks.filter((q) => low < q.memory && q.memory < high)]
-      .flatMap((q) => [how.c_q.low, how.c_q.high].map((c_q) => evaluate(q, k, how, c_q)));
-    const counted = Object.entries(point.terms).filter(([key]) => how.composition !== "three_term" || key !== "dec");
-    return {
-      ...point, range: span(all.map((p) => p.speedup)), flopPerInput: flopPerInput(k),
-      bound: counted.reduce((a, b) => (b[1] > a[1] ? b : a))[0],
-    };
+      .flatMap((q) => costs.map(([c_q, c_rec]) => evaluate(q, k, how, c_q, c_rec)));
+    return { ...point, range: span(all.map((p) => p.speedup)), flopPerInput: flopPerInput(k) };
   };
 
   const thresholds = (device, r, c_q, phi, tensor = false) => {
@@ -154,16 +193,18 @@ const model = (() => {
   };
 
   // Each uncertain quantity alone over its span, the rest nominal, widest swing first.
-  const sensitivity = (device, k, how) => {
+  const sensitivity = (device, k, asked) => {
+    const how = ownCosts(device, asked), { c_q, c_rec } = how;
+    const speedup = (rates, cost) => evaluate(rates, k, how, cost, c_rec.value).speedup;
     check(device, k, how);
     const swings = relevant(device, k, how).map((quantity) => {
       const [low, high] = span(device.si[quantity]);
-      const ends = [low, high].map((v) => evaluate(at(device, { [quantity]: v }), k, how, how.c_q.value).speedup);
+      const ends = [low, high].map((v) => speedup(at(device, { [quantity]: v }), c_q.value));
       return { quantity, low, high, speedups: ends };
     });
-    if (how.c_q.low < how.c_q.high) {
-      const { low, high } = how.c_q;
-      swings.push({ quantity: "c_q", low, high, speedups: [low, high].map((c) => evaluate(at(device), k, how, c).speedup) });
+    if (c_q.low < c_q.high) {
+      const { low, high } = c_q;
+      swings.push({ quantity: "c_q", low, high, speedups: [low, high].map((c) => speedup(at(device), c)) });
     }
     const width = (s) => Math.abs(s.speedups[1] - s.speedups[0]);
     return swings.sort((a, b) => width(b) - width(a));

@@ -24,7 +24,8 @@
   const state = () => ({
     device: DATA.devices.find((d) => d.key === byId("device").value), kernel: byId("kernel").value, size: number("size"),
     rhs: number("rhs"), convert: byId("convert").value, scheme: byId("scheme").value, r: number("r"), c_q: number("c_q"),
-    spread: byId("spread").checked, composition: byId("composition").value, precomputed: byId("precomputed").checked,
+    spread: byId("spread").checked, composition: byId("composition").value,
+    pipeline: byId("pipeline").value, precomputed: byId("precomputed").checked,
   });
   const kernelOf = (s) => {
     const sizes = SIZES[s.kernel].of(s.size, s);
@@ -32,8 +33,8 @@
   };
   const methodOf = (s, changes = {}) =>
     model.method(DATA, {
-      scheme: s.scheme, r: s.r, c_q: s.spread ? null : s.c_q, composition: s.composition, precomputed: s.precomputed,
-      ...changes,
+      scheme: s.scheme, r: s.r, c_q: s.spread ? null : s.c_q, composition: s.composition, pipeline: s.pipeline,
+      precomputed: s.precomputed, ...changes,
     });
 
   const answer = (s) => {
@@ -73,7 +74,7 @@
     const t = rates.int32 === undefined ? null : model.thresholds(s.device, s.r, s.c_q, 2);
     const points = DATA.cases.map((c) => {
       const kernel = model.kernel(c.kernel, c.sizes);
-      const found = model.predict(s.device, kernel, methodOf(s, { precomputed: false }));
+      const found = model.predict(s.device, kernel, methodOf(s, { pipeline: "fused", precomputed: false }));
       return { label: c.label, oi: kernel.flops / model.bytes(kernel), flops: kernel.flops / found.emulated };
     });
     const mine = kernelOf(s), found = model.predict(s.device, mine, how);
@@ -94,6 +95,7 @@
 
   // Every device and kernel at the chosen scheme, r and c_q; four terms, and three below.
   const matrix = (s) => {
+    const fused = { pipeline: "fused", precomputed: false };
     const head = make("tr");
     head.append(make("th", "device"), ...DATA.cases.map((c) => make("th", c.label)));
     const rows = DATA.devices.map((device) => {
@@ -103,8 +105,8 @@
         const cell = make("td");
         try {
           const kernel = model.kernel(c.kernel, c.sizes);
-          const four = model.predict(device, kernel, methodOf(s, { precomputed: false, composition: "published" }));
-          const three = model.predict(device, kernel, methodOf(s, { precomputed: false, composition: "three_term" }));
+          const four = model.predict(device, kernel, methodOf(s, { ...fused, composition: "published" }));
+          const three = model.predict(device, kernel, methodOf(s, { ...fused, composition: "three_term" }));
           cell.append(make("b", short(four.speedup)), make("small", ` of ${short(three.speedup)}`));
           cell.className = four.speedup > 1.005 ? "pays" : four.speedup < 0.995 ? "loses" : "even";
           cell.dataset.value = four.speedup;
@@ -130,7 +132,11 @@
     byId("rhs").disabled = s.kernel !== "gemv";
     byId("convert").disabled = s.kernel !== "spmv";
     byId("precomputed").disabled = s.kernel === "stencil7";
-    byId("c_q").disabled = false;
+    byId("pipeline").disabled = s.kernel !== "gemm";
+    if (s.kernel !== "gemm") s.pipeline = "fused";
+    byId("composition").disabled = s.pipeline === "staged";
+    if (s.pipeline === "staged") s.composition = "published";
+    byId("c_q").disabled = s.spread;
     byId("size-label").textContent = `size: ${SIZES[s.kernel].label}`;
     byId("r-value").textContent = s.r;
     byId("c_q-value").textContent = s.c_q;
