@@ -15,16 +15,25 @@ from gemmulate.engines.array_floats import LIMB, LIMB_MASK, Limbs, carry
 from gemmulate.engines.array_library import Library, Tensor
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem
 
-
-@lru_cache(maxsize=256)
-def _coefficients(system: ResidueSystem, digits: int, left: bool) -> npt.NDArray[np.float64]:
-    return system.coefficients(digits, left).astype(np.float64)
+# Tables are kept on the device: a product copies none there after the first of its kind.
 
 
 @lru_cache(maxsize=256)
-def _weights(system: ResidueSystem, shift: int) -> npt.NDArray[np.float64]:
+def _coefficients(lib: Library, system: ResidueSystem, digits: int, left: bool) -> Tensor:
+    return lib.load(system.coefficients(digits, left).astype(np.float64))
+
+
+@lru_cache(maxsize=256)
+def _weights(lib: Library, system: ResidueSystem, shift: int) -> Tensor:
     """Limbs of the weights, and in the last row 1/m, whose sums are the quotients by P: (limbs + 1, moduli)."""
-    return np.vstack([system.shifted_weights(shift), 1.0 / np.array(system.moduli, dtype=np.float64)])
+    return lib.load(np.vstack([system.shifted_weights(shift), 1.0 / np.array(system.moduli, dtype=np.float64)]))
+
+
+@lru_cache(maxsize=256)
+def _moduli(lib: Library, system: ResidueSystem) -> tuple[Tensor, Tensor]:
+    """m and 1/m as columns."""
+    moduli = np.array(system.moduli, dtype=np.float64)[:, None]
+    return lib.load(moduli), lib.load(1.0 / moduli)
 
 
 def reduce(lib: Library, x: Tensor, system: ResidueSystem) -> Tensor:
@@ -33,8 +42,8 @@ def reduce(lib: Library, x: Tensor, system: ResidueSystem) -> Tensor:
     x/m + 1/2 is an integer or at least 1/(2 m) from one, and for m = 256 exact, so that the quotient is right; it need
     not be: residues a little larger serve as well.
     """
-    moduli = np.array(system.moduli, dtype=np.float64)[:, None]
-    return x - lib.floor(x * lib.load(1.0 / moduli) + 0.5) * lib.load(moduli)
+    moduli, inverses = _moduli(lib, system)
+    return x - lib.floor(x * inverses + 0.5) * moduli
 
 
 def residues_of_digits(lib: Library, digits: Limbs, system: ResidueSystem, left: bool) -> Tensor:
@@ -43,7 +52,7 @@ def residues_of_digits(lib: Library, digits: Limbs, system: ResidueSystem, left:
     One float64 product by the digits' residues: |Σ| ≤ 25 · 2^15 · 2^7 < 2^27, exact in any order.
     """
     shape = digits[0].shape
-    table = lib.load(_coefficients(system, len(digits), left))
+    table = _coefficients(lib, system, len(digits), left)
     flat = lib.astype(lib.stack(digits), "float64").reshape((len(digits), -1))
     return lib.astype(reduce(lib, lib.matmul(table, flat), system), "int8").reshape((len(system.moduli), *shape))
 
@@ -89,7 +98,7 @@ def combine(lib: Library, sums: Tensor, system: ResidueSystem, shift: int = 0) -
     """
     count, m, n = sums.shape
     digits = reduce(lib, lib.astype(sums, "float64").reshape((count, -1)), system)
-    totals = lib.matmul(lib.load(_weights(system, shift)), digits)
+    totals = lib.matmul(_weights(lib, system, shift), digits)
     quotient = lib.floor(totals[-1] + 0.5)
     limbs = [
         lib.astype(totals[w] - quotient * float(p), "int64").reshape((m, n))

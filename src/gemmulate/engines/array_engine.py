@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from gemmulate.engines import array_crt as crt
 from gemmulate.engines import array_floats as floats
+from gemmulate.engines import array_special as special
 from gemmulate.engines import progress, spans
 from gemmulate.engines.array_library import Tensor
 from gemmulate.engines.array_operand import ArrayOperand, fetch, host_engine, load, store, store_at
 from gemmulate.engines.array_packing import ArrayPacking
-from gemmulate.engines.base import Array, FloatOutcome, Int32, Operand, dtype_name
+from gemmulate.engines.base import Array, DeviceArray, FloatOutcome, Int32, Operand, dtype_name
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.rounding import FLOAT_FORMATS, BinaryFormat
 
@@ -84,7 +85,8 @@ class ArrayEngine(ArrayPacking):
         if check is not None and not (inexact[0].any() or inexact[1].any()):
             check = None
         columns = self._vector(column_exponent)[None, :]
-        uncertain, zeros = [np.zeros((0, 2), dtype=np.int64)], 0
+        uncertain: list[npt.NDArray[np.int64]] = [np.zeros((0, 2), dtype=np.int64)]
+        zeros: Any = 0
         for part, limbs in self._integers(left, right, system):
             exponent = self._vector(row_exponent[part])[:, None] + columns
             if check is None:
@@ -93,16 +95,17 @@ class ArrayEngine(ArrayPacking):
                 rounded, open_ = self._interval(limbs, exponent, form, (inexact[0][part], inexact[1]), check)
                 uncertain.append(lib.argwhere(open_) + np.array([part.start, 0]))
             store(lib, out[part], self._patterns(rounded.signed(lib, form), form))
-            zeros += self._count(rounded.pattern == 0)
-        return FloatOutcome(np.concatenate(uncertain), zeros)
+            zeros = zeros + self._counted(rounded.pattern == 0)
+        return FloatOutcome(np.concatenate(uncertain), zeros if isinstance(out, DeviceArray) else int(zeros))
 
     def _patterns(self, signed: Tensor, form: BinaryFormat) -> Tensor:
         size = floats.storage_bits(form)
         return signed if size == 64 else self.library.astype(signed, "int32" if size == 32 else "int16")
 
-    def _count(self, condition: Tensor) -> int:
+    def _counted(self, condition: Tensor) -> Tensor:
+        """How often it holds: a scalar on the device."""
         lib = self.library
-        return int(lib.to_numpy(lib.sum(lib.astype(condition, "int64").reshape((-1,)), 0)))
+        return lib.sum(lib.astype(condition, "int64").reshape((-1,)), 0)
 
     def _interval(
         self,
@@ -150,7 +153,7 @@ class ArrayEngine(ArrayPacking):
             upper, lower, zero = floats.round_limbs_to_pair(lib, limbs, exponent, form)
             store(lib, high[part], upper)
             store(lib, low[part], lower)
-            zeros += self._count(zero)
+            zeros += int(self._counted(zero))
         return zeros
 
     def _store_integers(self, out: Array, limbs: floats.Limbs) -> int:
@@ -333,30 +336,15 @@ class ArrayEngine(ArrayPacking):
         self._dots(a, b, at, [high, low])
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
-        """One INT8 product counts the terms of each element that are −0: with p, n positive and negative, p₀, n₀ zeros,
-        p₀ n + (p − p₀) n₀ + n₀ p + (n − n₀) p₀. Rows without +0 are left alone."""
-        lib, k = self.library, a.shape[1]
-        if not (k and len(a) and len(b)):
+        self.settle(a, b, out)
+
+    def settle(self, a: Array, bt: Array, out: Array) -> None:
+        lib, (n, k) = self.library, bt.shape
+        if not (k and n and len(a)):
             return
-
-        def signs(x: Array) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            pattern = load(lib, x)
-            minus = -(1 << 8 * x.dtype.itemsize - 1)
-            negative, plus_zero, minus_zero = pattern < 0, pattern == 0, pattern == minus
-            whole = negative, plus_zero, minus_zero, ~negative
-            return tuple(lib.astype(c, "int8") for c in whole)
-
-        right: Tensor = None
-        for part in self._blocks(len(a), max(k, len(b))):
-            patterns = load(lib, out[part])
-            zero = patterns == 0
-            if not self._count(zero):
-                continue
-            if right is None:
-                n, p0, n0, p = signs(b)
-                right = lib.concatenate([n, n0, p, p0], 1)
-            n, p0, n0, p = signs(a[part])
-            count = lib.int8_product(lib.concatenate([p0, p - p0, n0, n - n0], 1), right)
-            size = 8 * out.dtype.itemsize
-            wide = lib.astype(patterns, "int64") + lib.astype(zero & (count == k), "int64") * -(1 << size - 1)
-            store(lib, out[part], wide if size == 64 else lib.astype(wide, f"int{size}"))
+        form, result = (FLOAT_FORMATS[dtype_name(x.dtype)] for x in (a, out))
+        right = special.join(lib, [special.classify(lib, load(lib, bt[part]), form) for part in self._blocks(n, k)])
+        for part in self._blocks(len(a), max(2 * k, n)):
+            left = special.classify(lib, load(lib, a[part]), form)
+            pattern = lib.astype(load(lib, out[part]), "int64")
+            store(lib, out[part], self._patterns(special.decide(lib, left, right, pattern, result), result))

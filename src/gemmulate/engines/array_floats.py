@@ -52,13 +52,17 @@ def bit_length(lib: Library, x: Tensor) -> Tensor:
     return lib.clip((lib.bitcast(lib.astype(x, "float64"), "int64") >> 52) - 1022, 0, 64)
 
 
+def tops(lib: Library, parts: Parts) -> Tensor:
+    """Of each entry the least t with |x| < 2^t; NO_EXPONENT for zeros."""
+    top = parts.exponent + bit_length(lib, parts.mantissa)
+    return top + lib.astype(parts.mantissa == 0, "int64") * (NO_EXPONENT - top)
+
+
 def exponents(lib: Library, parts: Parts) -> tuple[Tensor, Tensor]:
-    """Of each entry: least t with |x| < 2^t, and its lowest set bit's exponent; ∓NO_EXPONENT's extremes for zeros."""
+    """Of each entry `tops` and its lowest set bit's exponent; ∓NO_EXPONENT's extremes for zeros."""
     mantissa = parts.mantissa
-    zero = lib.astype(mantissa == 0, "int64")
-    top = parts.exponent + bit_length(lib, mantissa)
     lsb = parts.exponent + bit_length(lib, mantissa & -mantissa) - 1
-    return top + zero * (NO_EXPONENT - top), lsb - zero * (NO_EXPONENT + lsb)
+    return tops(lib, parts), lsb - lib.astype(mantissa == 0, "int64") * (NO_EXPONENT + lsb)
 
 
 def norm_integers(lib: Library, parts: Parts, top: Tensor) -> Tensor:

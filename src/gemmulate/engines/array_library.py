@@ -71,6 +71,10 @@ class Library(ABC):
         """An uninitialised array that results are written to."""
         return np.empty(shape, dtype=dtype)
 
+    def wrap(self, x: Tensor) -> Any:
+        """A tensor as the device's arrays that callers hold."""
+        raise NotImplementedError("arrays of this library are NumPy's to callers")
+
     def host_array(self, x: Any) -> npt.NDArray[Any]:
         """A caller's array as a NumPy array."""
         return np.asarray(x)

@@ -15,6 +15,7 @@ from gemmulate.engines.array_operand import ArrayOperand, load
 from gemmulate.engines.base import (
     NO_EXPONENT,
     Array,
+    DeviceArray,
     Engine,
     Int32,
     Norms,
@@ -53,13 +54,6 @@ class ArrayPacking(Engine):
         array: Array = self.library.empty(shape, dtype)
         return array
 
-    def to_host(self, x: Array) -> Array:
-        return self.library.host_array(x)
-
-    def from_host(self, x: Array) -> Array:
-        array: Array = self.library.device_array(x)
-        return array
-
     def positions_above(self, x: Array, limit: int) -> npt.NDArray[np.int64]:
         lib = self.library
         found = [np.zeros((0, 2), dtype=np.int64)]
@@ -71,13 +65,16 @@ class ArrayPacking(Engine):
     def centred(self, x: Array, p: int) -> Array:
         if isinstance(x, np.ndarray):
             return super().centred(x, p)
-        return self.from_host(super().centred(self.to_host(x), p))
+        array: Array = self.library.device_array(super().centred(self.library.host_array(x), p))
+        return array
 
     def _blocks(self, vectors: int, depth: int) -> Iterator[slice]:
         rows = max(1, self.library.block // max(1, depth))
         return (slice(i, min(i + rows, vectors)) for i in range(0, vectors, rows))
 
-    def _vector(self, x: npt.NDArray[Any]) -> Tensor:
+    def _vector(self, x: Array) -> Tensor:
+        if isinstance(x, DeviceArray):
+            return self.library.astype(self.library.load(x), "int64")
         return self.library.load(np.ascontiguousarray(x, dtype=np.int64))
 
     def _parts(self, x: Array, inner: Int32 | None) -> floats.Parts:
@@ -105,6 +102,14 @@ class ArrayPacking(Engine):
             return Scan(none, -none, np.zeros(len(x), dtype=np.uint8))
         top, lsb, finite = self._each(x, 3, one)
         return Scan(top.astype(np.int32), lsb.astype(np.int32), (finite == 0).astype(np.uint8))
+
+    def device_shifts(self, x: Array, bits: int) -> Array:
+        lib, found = self.library, []
+        for part in self._blocks(*x.shape):
+            top = lib.amax(floats.tops(lib, self._parts(x[part], None)), 1)
+            found.append((bits - top) * lib.astype(top != NO_EXPONENT, "int64"))
+        shifts: Array = lib.wrap(lib.concatenate(found, 0))
+        return shifts
 
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
         lib = self.library
@@ -152,10 +157,11 @@ class ArrayPacking(Engine):
     def _float_digits(self, x: Array, shift: Int32, inner: Int32 | None, bits: int) -> tuple[floats.Limbs, Tensor]:
         scaled = floats.to_integers(self.library, self._parts(x, inner), self._vector(shift)[:, None])
         # A normal mantissa of d places is not raised where its integer is at most 2^(d − 1), a subnormal one where the
-        # scaling is not above the least exponent's.
+        # scaling is not above the least exponent's, which the host only knows of its own vectors.
         form = FLOAT_FORMATS[dtype_name(x.dtype)]
-        most = int(shift.max(initial=0)) + (0 if inner is None else int(inner.max(initial=0)))
-        raises = bits >= form.digits or most > -form.least
+        raises = bits >= form.digits or isinstance(shift, DeviceArray)
+        if not raises:
+            raises = int(shift.max(initial=0)) + (0 if inner is None else int(inner.max(initial=0))) > -form.least
         return floats.scaled_digits(self.library, scaled, digits_for(bits), raises), scaled.rounded
 
     def pack_floats(

@@ -91,10 +91,13 @@ class PairSurvey(NamedTuple):
 
 
 class FloatOutcome(NamedTuple):
-    """Elements whose rounding is not certain, shape (count, 2), and how many results are zero."""
+    """Elements whose rounding is not certain, shape (count, 2), and how many results are zero.
+
+    Of results on a device that number may be a scalar there, so that nobody waits for it who does not ask.
+    """
 
     uncertain: npt.NDArray[np.int64]
-    zeros: int
+    zeros: Any
 
 
 class AnchoredOutcome(NamedTuple):
@@ -269,13 +272,20 @@ class Engine(ABC):
         """An uninitialised array where the engine writes results: NumPy's, or one on its device."""
         return np.empty(shape, dtype=dtype)
 
-    def to_host(self, x: Array) -> Array:
-        """The values as a NumPy array: x itself if it is one."""
-        return x
+    def device_shifts(self, x: Array, bits: int) -> Array:
+        """Exponents that scale each vector of a float matrix to |x| < 2^bits, 0 for a vector of zeros.
 
-    def from_host(self, x: Array) -> Array:
-        """A NumPy array as `empty` makes them."""
-        return x
+        A vector on the device, of a matrix there: `pack_floats`, and negated `multiply_floats`, take it in NumPy's
+        place. Nothing is read by the host.
+        """
+        raise NotImplementedError(f"engine {self.name} keeps no exponents on a device")
+
+    def settle(self, a: Array, bt: Array, out: Array) -> None:
+        """Overwrite the elements of out that IEEE's rules decide beside the exact sum; nothing is read by the host.
+
+        NaN or an infinity where a (m, k) and bt (n, k) hold NaN or infinities; −0 for +0 where every product is −0.
+        """
+        raise NotImplementedError(f"engine {self.name} decides special values on the host")
 
     def positions_above(self, x: Array, limit: int) -> npt.NDArray[np.int64]:
         """Indices (count, 2), by rows, of the entries of a matrix of bytes that exceed the limit."""

@@ -19,7 +19,7 @@ from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import Library, ProductRules, Tensor
 from gemmulate.engines.base import Engine
 from gemmulate.engines.frameworks import framework_engine
-from gemmulate.engines.torch_array import TorchArray, as_tensor, empty
+from gemmulate.engines.torch_array import TorchArray, capturing, empty, to_device
 
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
 CPU_RULES = ProductRules(least_depth=2)
@@ -68,6 +68,7 @@ class TorchLibrary(Library):
 
     def __init__(self, device: str = "cpu", rules: ProductRules | None = None) -> None:
         self.device = _with_index(torch.device(device))
+        self._free = 0  # bytes, when last asked
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
         # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
@@ -79,20 +80,25 @@ class TorchLibrary(Library):
     def memory(self) -> int:
         if self.device.type != "cuda":
             return super().memory()
-        # What torch keeps for later allocations is free, too.
-        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return int(torch.cuda.mem_get_info(self.device)[0]) + int(kept)
+        if not capturing():
+            # What torch keeps for later allocations is free, too.
+            kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            self._free = int(torch.cuda.mem_get_info(self.device)[0]) + int(kept)
+        return self._free
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
         return empty(shape, dtype, self.device)
 
     def device_array(self, x: npt.NDArray[Any]) -> TorchArray:
-        return TorchArray(as_tensor(x).to(self.device))
+        return self.wrap(to_device(x, self.device))
+
+    def wrap(self, x: Tensor) -> TorchArray:
+        return TorchArray(x)
 
     def load(self, x: npt.NDArray[Any] | TorchArray) -> Tensor:
         if isinstance(x, TorchArray):
             return x.tensor.to(self.device)
-        return as_tensor(x).to(self.device)
+        return to_device(x, self.device)
 
     def to_numpy(self, x: Tensor) -> npt.NDArray[Any]:
         return np.asarray(x.cpu().numpy())

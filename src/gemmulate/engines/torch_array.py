@@ -184,6 +184,24 @@ def as_tensor(x: Array) -> torch.Tensor:
     return torch.from_numpy(x)
 
 
+def capturing() -> bool:
+    """Whether torch's current stream on CUDA is recorded into a graph, where nothing may wait for the device."""
+    return torch.cuda.is_current_stream_capturing()
+
+
+def to_device(x: Array, device: torch.device) -> torch.Tensor:
+    """A NumPy array as a tensor of the device; of the CPU's without a copy where torch can read its memory.
+
+    RuntimeError within a CUDA graph's capture: the host's memory, which it would read anew, may be another's by then.
+    """
+    if device.type == "cuda" and capturing():
+        raise RuntimeError(
+            f"a table of this product is not on {device} yet and can't be copied there while a CUDA graph is captured; "
+            "multiply operands of the same shapes and dtypes once before the capture"
+        )
+    return as_tensor(x).to(device)
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: torch.device) -> TorchArray:
     """An uninitialised array on the device; MemoryError where it does not fit."""
     try:

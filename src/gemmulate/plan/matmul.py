@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from gemmulate.engines import get_engine
-from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.base import Array, DeviceArray, Engine
 from gemmulate.errors import ResultOverflow
 from gemmulate.formats.double_double import DoubleDouble
 from gemmulate.plan.double_double import check_pair_options, multiply_double_double
@@ -18,6 +18,7 @@ from gemmulate.plan.prepared import Prepared
 from gemmulate.plan.small import multiply_small
 from gemmulate.plan.stacks import Index, each
 from gemmulate.schemes.accuracy import Bits, Grade
+from gemmulate.schemes.fixed_bits import multiply_fixed_bits
 from gemmulate.schemes.floats import SMALL_PRODUCT, choose_floats, grade_of, multiply_floats
 from gemmulate.schemes.integers import (
     IntegerChoice,
@@ -253,6 +254,9 @@ def _modular_stack(engine: Engine, stack: Stack, kind: Kind, p: int, out: Array 
 
 def _multiply_real(engine: Engine, a: Array, bt: Array, grade: Grade | Bits, out: Array) -> None:
     result = out.dtype
+    if isinstance(grade, Bits) and isinstance(out, DeviceArray):
+        multiply_fixed_bits(engine, a, bt, grade.n, out)
+        return
     grade = grade_of(grade, a, bt, result)
     small = grade == "exact" and a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
     if small and a.dtype == result and engine.exact_product(a, bt, out):

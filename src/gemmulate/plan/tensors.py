@@ -71,11 +71,13 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 
 
 def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
-    from gemmulate.engines.torch_array import TorchArray, as_tensor, plain, to_numpy
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, capturing, plain, to_numpy
     from gemmulate.engines.torch_ops import note_written
     from gemmulate.plan.matmul import matmul
 
     runner = device_engine(a.device, engine, options["threads"])
+    if a.device.type == "cuda" and capturing():
+        check_capturable(a, b, runner, options)
     # Python ints and planes of formats are made on the host.
     if runner is not None and options["formats"] is None and options["overflow"] != "object":
         target: Any = None if out is None else TorchArray(out)
@@ -92,6 +94,22 @@ def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: 
     if isinstance(result, int) or result.dtype == object:
         return result
     return as_tensor(np.asarray(result)).to(a.device)
+
+
+def check_capturable(a: Any, b: Any, runner: Engine | None, options: dict[str, Any]) -> None:
+    """RuntimeError where the host would read data while a CUDA graph is captured, which ends the capture."""
+    if runner is None or options["formats"] is not None:
+        reason = "the engine asked for runs on the host"
+    elif not all(x.is_floating_point() or x.is_complex() for x in (a, b)):
+        reason = f"the widths of integers (a is {a.dtype}, b {b.dtype}) are measured, and the host reads them"
+    elif not isinstance(options["accuracy"], Bits):
+        reason = f"accuracy = {options['accuracy']!r} chooses bits from the data, and the host reads them"
+    else:
+        return
+    raise RuntimeError(
+        f"{reason}: not while a CUDA graph is captured; multiply floats with accuracy=gm.Bits(n), whose work follows "
+        'from shapes alone (54 bits of float64 and 25 of float32 keep the bound of "fast")'
+    )
 
 
 def device_engine(device: Any, engine: str | Engine | None, threads: int | None) -> Engine | None:

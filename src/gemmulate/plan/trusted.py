@@ -21,8 +21,13 @@ def trusted_engine(device: str, names: tuple[str, ...]) -> str:
     A driver, compiler or device that gets a kernel wrong costs speed then, not results. A warning names every engine
     that was passed over for another reason than not being there; EngineUnavailable where none is left.
     """
-    from gemmulate.engines.torch_array import as_tensor
+    from gemmulate.engines.torch_array import as_tensor, capturing
 
+    if capturing():
+        raise RuntimeError(
+            f"no engine has been tried on {device} yet, and none can be while a CUDA graph is captured; multiply once "
+            "before the capture"
+        )
     left: list[str] = []
     for name in names:
         try:

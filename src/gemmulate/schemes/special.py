@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmulate.blas import finite_matmul
-from gemmulate.engines.base import Array, Engine
+from gemmulate.engines.base import Array, DeviceArray, Engine
 
 
 def fill_special(engine: Engine, a: Array, bt: Array, special_a: Array, special_b: Array, out: Array) -> None:
@@ -15,18 +15,17 @@ def fill_special(engine: Engine, a: Array, bt: Array, special_a: Array, special_
 
     A dot product is NaN if a term is (NaN · anything, ∞ · 0) or if terms +∞ and −∞ meet; else ±∞ if a term is;
     else the finite value that is already there. `special_*` flag rows of a (m, k) and of bt (n, k). Arrays of a device
-    are decided on the host: where there are special values, the other operand is copied there.
+    are decided there, by its engine.
     """
     rows, columns = np.flatnonzero(special_a), np.flatnonzero(special_b)
-
-    def decide_at(a: Array, bt: Array, finite: Array) -> Array:
-        decided = decide(special_terms(engine.to_host(a), engine.to_host(bt)), engine.to_host(finite))
-        return decided if isinstance(out, np.ndarray) else engine.from_host(decided)
-
+    if isinstance(out, DeviceArray):
+        if rows.size or columns.size:
+            engine.settle(a, bt, out)
+        return
     if rows.size:
-        out[rows] = decide_at(a[rows], bt, out[rows])
+        out[rows] = decide(special_terms(a[rows], bt), out[rows])
     if columns.size:
-        out[:, columns] = decide_at(a, bt[columns], out[:, columns])
+        out[:, columns] = decide(special_terms(a, bt[columns]), out[:, columns])
 
 
 class SpecialTerms(NamedTuple):

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_for
-from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm, survey
+from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm, settle, survey
 from gemmulate.engines.triton.multiword import limb_count
 
 # Compute capabilities: A100, H100 and H200, B200, RTX 50.
@@ -85,6 +85,17 @@ def _assess() -> Variant:
     arguments |= {"histogram": "*i64", "m": "i32", "n": "i32", "stride_m": "i32", "stride_n": ""}
     constants = dict(zip(("ROWS", "BLOCK_N"), survey.ASSESS_BLOCK, strict=True))
     return Variant("assess", survey.assess_kernel, arguments, constants, 4)
+
+
+def _settle(dtype: str) -> Variant:
+    carrier, fraction, exponent = _FLOATS[dtype]
+    arguments = {"a": carrier, "b": carrier, "special_a": "*i32", "special_b": "*i32", "out": carrier}
+    arguments |= {"m": "i32", "n": "i32", "depth": "i32", "stride_a": "i32", "stride_a_depth": ""}
+    # A right operand as it lies in memory, (depth, n): its columns are read across the rows.
+    arguments |= {"stride_b": "", "stride_b_depth": "i32", "stride_m": "i32", "stride_n": ""}
+    constants = {"FRACTION": fraction, "EXPONENT": exponent, "OUT_FRACTION": fraction, "OUT_EXPONENT": exponent}
+    constants |= {"BLOCK_M": settle.BLOCK_M, "BLOCK_N": settle.BLOCK_N, "BLOCK_K": settle.BLOCK_K}
+    return Variant(f"settle {dtype}", settle.settle_kernel, arguments, constants, 8, 1)
 
 
 def _deconstruct(bits: int, dtype: str) -> Variant:
@@ -168,6 +179,7 @@ def variants(capability: int) -> tuple[Variant, ...]:
         *(_survey(name, dtype) for name in _SURVEYS for dtype in _FLOATS),
         *(_survey(name, "float64", columns=True) for name in _SURVEYS),
         _assess(),
+        *(_settle(dtype) for dtype in _FLOATS),
         _deconstruct(54, "float64"),
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),

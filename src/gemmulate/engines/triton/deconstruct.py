@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem, digits_for
+from gemmulate.engines.torch_array import to_device
 from gemmulate.engines.triton.floating import FloatLayout
 
 # Adding 1.5 · 2^23 to a float32 |t| ≤ 2^22 rounds it to the nearest integer, ties to even, and leaves it in the low
@@ -155,7 +156,7 @@ def _table(system: ResidueSystem, digits: int, left: bool, device: torch.device)
     """Rows m, fl(1/m), c_0, c_1, … of every modulus, float32."""
     moduli = np.array(system.moduli, dtype=np.float32)[:, None]
     rows = np.hstack([moduli, np.float32(1) / moduli, system.coefficients(digits, left)])
-    return torch.from_numpy(rows.astype(np.float32)).to(device)
+    return to_device(rows.astype(np.float32), device)
 
 
 def block_shape(digits: int) -> tuple[int, int]:

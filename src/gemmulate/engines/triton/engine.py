@@ -19,15 +19,27 @@ import torch
 from gemmulate.engines import progress, spans
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_operand import ArrayOperand, load, store
-from gemmulate.engines.base import Array, FloatOutcome, Int32, Norms, Operand, Scan, dtype_name
+from gemmulate.engines.base import (
+    NO_EXPONENT,
+    Array,
+    DeviceArray,
+    FloatOutcome,
+    Int32,
+    Norms,
+    Operand,
+    Scan,
+    dtype_name,
+)
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
+from gemmulate.engines.torch_array import TorchArray, to_device
 from gemmulate.engines.triton import survey
 from gemmulate.engines.triton.deconstruct import deconstruct
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
 from gemmulate.engines.triton.residue_gemm import residue_gemm
+from gemmulate.engines.triton.settle import settle
 
 # CRT digits of a panel of rows: 512 MiB.
 _DIGITS = 1 << 29
@@ -63,8 +75,10 @@ class TritonEngine(ArrayEngine):
         self._device = library.device
         self._fused = fused  # None: by depth and moduli
 
-    def _int32(self, x: npt.NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(np.array(x, dtype=np.int32)).to(self._device)
+    def _int32(self, x: Array) -> torch.Tensor:
+        if isinstance(x, TorchArray):
+            return x.tensor.to(torch.int32)
+        return to_device(np.array(x, dtype=np.int32), self._device)
 
     def _takes_fused(self, depth: int, system: ResidueSystem) -> bool:
         if self._fused is not None:
@@ -72,7 +86,7 @@ class TritonEngine(ArrayEngine):
         return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
 
     def _int64(self, x: npt.NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(np.array(x, dtype=np.int64)).to(self._device)
+        return to_device(np.array(x, dtype=np.int64), self._device)
 
     def _floats(self, x: Array, inner: Int32 | None) -> tuple[torch.Tensor, FloatLayout, torch.Tensor | None]:
         along = None if inner is None else self._int32(inner)
@@ -82,6 +96,12 @@ class TritonEngine(ArrayEngine):
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         top, negative_lsb, special = survey.scan(*self._floats(x, inner)).cpu().numpy()
         return Scan(top, -negative_lsb, (special == 1).astype(np.uint8))
+
+    @_on_its_device
+    def device_shifts(self, x: Array, bits: int) -> Array:
+        top = survey.scan(*self._floats(x, None))[0]
+        shifts: Array = self.library.wrap((bits - top) * (top != NO_EXPONENT))
+        return shifts
 
     @_on_its_device
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
@@ -155,7 +175,8 @@ class TritonEngine(ArrayEngine):
         if check is not None and not (a.inexact.any() or b.inexact.any()):
             check = None
         rows, columns = self._int32(row_exponent), self._int32(column_exponent)
-        uncertain, zeros = [np.zeros((0, 2), dtype=np.int64)], 0
+        uncertain: list[npt.NDArray[np.int64]] = [np.zeros((0, 2), dtype=np.int64)]
+        zeros: Any = 0
         for part, planes in self._rows_at_a_time(a, b, system, fused):
             result = torch.empty((planes.shape[1], len(columns)), dtype=layout.carrier, device=self._device)
             certainty = None
@@ -169,9 +190,18 @@ class TritonEngine(ArrayEngine):
                 open_ = recombine_floats(digits, system, rows[part], columns, result, layout, certainty)
             if open_ is not None:
                 uncertain.append(torch.nonzero(open_).cpu().numpy() + np.array([part.start, 0]))
-            zeros += int(torch.count_nonzero((result << 1) == 0))  # but for the sign
+            zeros = zeros + torch.count_nonzero((result << 1) == 0)  # but for the sign
             store(self.library, out[part], result)
-        return FloatOutcome(np.concatenate(uncertain), zeros)
+        return FloatOutcome(np.concatenate(uncertain), zeros if isinstance(out, DeviceArray) else int(zeros))
+
+    @_on_its_device
+    def settle(self, a: Array, bt: Array, out: Array) -> None:
+        if isinstance(out, np.ndarray):  # a copy on the device would be written
+            super().settle(a, bt, out)
+            return
+        (x, layout, _), (y, _, _) = self._floats(a, None), self._floats(bt, None)
+        special = [survey.scan(pattern, layout, None)[2] for pattern in (x, y)]
+        settle(x, y, layout, *special, load(self.library, out), layout_of(dtype_name(out.dtype)))
 
     def _words(
         self, left: Operand, right: Operand, system: ResidueSystem, words: int

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch_array import to_device
 
 
 def limb_count(system: ResidueSystem) -> int:
@@ -34,7 +35,7 @@ def crt_table(system: ResidueSystem, device: torch.device) -> torch.Tensor:
 
     rows = [words(system.product // m, limbs) + words((1 << 56) // m, 2) for m in system.moduli]
     rows.append(words(system.product, limbs) + [0, 0])
-    return torch.from_numpy(np.array(rows, dtype=np.uint32).view(np.int32)).to(device)
+    return to_device(np.array(rows, dtype=np.uint32).view(np.int32), device)
 
 
 @triton.jit

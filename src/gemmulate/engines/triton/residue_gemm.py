@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch_array import to_device
 from gemmulate.engines.torch_fp8 import high_and_low
 
 # |sum| ≤ 255 + 65,280 · 2^14 < 2^30, as the reduction asks for; a multiple of every BLOCK_K.
@@ -53,7 +54,7 @@ def reduction_table(system: ResidueSystem, device: torch.device) -> torch.Tensor
     for m in system.moduli:
         s = (m - 1).bit_length() - 1
         rows.append([m, -(-(1 << 30) // m) * m, (1 << (32 + s)) // m + 1, s])
-    return torch.from_numpy(np.array(rows, dtype=np.uint32).view(np.int32)).to(device)
+    return to_device(np.array(rows, dtype=np.uint32).view(np.int32), device)
 
 
 @triton.jit
