@@ -159,6 +159,8 @@ both in Triton's wheel, Python {python}.
 - `recombine`: CRT digits to exact integers in 32-bit limbs, one rounding to a float, or words; optionally which results
   the operands' roundings leave open ("certainty").
 - `fused`: the last two in one kernel; a tile of C goes through all moduli in registers.
+- `settle`: results that NaN, infinities or signs of zeros decide, from four INT8 products of a tile; a tile without any
+  is read and left.
 
 Registers, spills and static shared memory are what `ptxas -v` states, read by `gemmulate.screen.compiled`; the dynamic
 shared memory is what Triton asks for at launch. Blocks per SM and the gates (no spills; a block launches) are

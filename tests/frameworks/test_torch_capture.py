@@ -119,9 +119,14 @@ def test_all_products_negative_zero() -> None:
     assert got[3, 3] == 0  # rounded away beside 1, no product of −0
 
 
+def begin_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+
+
 @pytest.fixture
 def capturing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    begin_capture(monkeypatch)
 
 
 @pytest.mark.usefixtures("capturing")
@@ -143,7 +148,7 @@ def test_memory_is_not_asked_within_a_capture(monkeypatch: pytest.MonkeyPatch) -
     assert library.memory() == 5100
     for name in answers:
         monkeypatch.delattr(torch.cuda, name)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    begin_capture(monkeypatch)
     assert library.memory() == 5100
 
 

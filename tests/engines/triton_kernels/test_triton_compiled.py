@@ -17,7 +17,9 @@ from gemmulate.engines.triton import ahead
 
 
 @pytest.mark.parametrize("capability", [90, 120])
-@pytest.mark.parametrize("kernel", ["deconstruct float64, 54 bits", "residue_gemm int8", "recombine_floats, 15 moduli"])
+@pytest.mark.parametrize(
+    "kernel", ["deconstruct float64, 54 bits", "residue_gemm int8", "recombine_floats, 15 moduli", "settle float64"]
+)
 def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) -> None:
     variant = next(v for v in ahead.variants(capability) if v.name == kernel)
     try:
@@ -44,6 +46,7 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
         ("recombine_floats, 15 moduli, certainty", "right_bits"),
         ("recombine_words, 18 moduli", "m"),
         ("fused_floats int8, 15 moduli", "m"),
+        ("settle float64", "depth"),
     ],
 )
 def test_a_size_of_one(kernel: str, size: str) -> None:
@@ -67,7 +70,15 @@ def test_the_products_use_the_tensor_units() -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", ["deconstruct float64, 54 bits", "recombine_floats, 15 moduli", "scan float64", "norms float64", "assess"]
+    "kernel",
+    [
+        "deconstruct float64, 54 bits",
+        "recombine_floats, 15 moduli",
+        "scan float64",
+        "norms float64",
+        "assess",
+        "settle float64",
+    ],
 )
 def test_sizes_of_one_are_constants(kernel: str) -> None:
     """Triton compiles a kernel anew for an argument of 1, which is then no tensor."""

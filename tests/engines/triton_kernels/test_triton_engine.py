@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,54 @@ def test_floats(grade: Any, dtype: Any, fused: bool) -> None:
     assert bits(gm.matmul(a, b, accuracy=grade, engine=engine)) == bits(gm.matmul(a, b, accuracy=grade, engine=OTHER))
     x, y = a[::-2, ::3], b[::3, ::-1]
     assert bits(gm.matmul(x, y, accuracy=grade, engine=engine)) == bits(gm.matmul(x, y, accuracy=grade, engine=OTHER))
+
+
+def refuse_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of tensors come to the host for Triton's interpreter alone, not for our own code."""
+    readers = (
+        "item",
+        "tolist",
+        "numpy",
+        "cpu",
+        "nonzero",
+        "__int__",
+        "__float__",
+        "__bool__",
+        "__index__",
+        "__array__",
+    )
+    for name in readers:
+        read = getattr(torch.Tensor, name)
+
+        def checked(self: Any, *arguments: Any, name: str = name, read: Any = read, **options: Any) -> Any:
+            caller = str(sys._getframe(1).f_globals["__name__"])
+            assert not caller.startswith("gemmulate"), f"{caller} reads a tensor by {name}"
+            return read(self, *arguments, **options)
+
+        monkeypatch.setattr(torch.Tensor, name, checked)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [(np.float64, 54), (np.float32, 11)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_fixed_bits_of_tensors(dtype: Any, n: int, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read by the host; NaN, infinities and signs of zeros are decided by the kernel."""
+    rng, engine = np.random.default_rng(7), TritonEngine("triton", "cpu", fused=fused)
+    a, b = hostile(rng, dtype, (70, 34)), hostile(rng, dtype, (9, 34)).T
+    a[5, 3], a[6, 4:7], a[8, 2], b[2, 4], b[3, 6] = np.nan, np.inf, -np.inf, -np.inf, 0.0
+    a[9], a[10], b[:, 7] = 0.0, -0.0, -np.abs(b[:, 7])
+    want = gm.matmul(a, b, accuracy=gm.Bits(n), engine=OTHER)
+    whole = torch.zeros(140, 12, dtype=torch.from_numpy(want).dtype)
+    out = whole[::2, 1:10]
+    with monkeypatch.context() as patch:
+        refuse_reads(patch)
+        with pytest.raises(AssertionError, match=r"gemmulate.* reads a tensor"):
+            gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy="fast", engine=engine)
+        gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy=gm.Bits(n), out=out, engine=engine)
+    assert bits(out) == bits(want)
+    assert np.isnan(want).any()
+    assert (np.signbit(want) & (want == 0)).any()
+    assert not whole[1::2].any()
+    assert not whole[:, [0, 10, 11]].any()
 
 
 def test_on_another_device_it_stays_triton() -> None:
