@@ -79,7 +79,7 @@ def test_the_command_rehearses(tmp_path: Path) -> None:
     assert 0 < sum(phases[name] for name in ("survey", "convert_a", "convert_b")) < total
     assert dgemm["conversion_share"] < 1
     assert done.stdout.count("REHEARSAL") == 2
-    assert done.stdout.count("  not run  ") == 4
+    assert done.stdout.count("  not run  ") == 5
     assert "answers none of them" in done.stdout
 
 
@@ -285,13 +285,13 @@ def answers(load: Any, *records: dict[str, Any]) -> list[str]:
 
 def test_questions(load: Any) -> None:
     """yes, no and not run; the newest record counts, an H200's before others, a processor's never."""
-    none = ["not run"] * 4
+    none = ["not run"] * 5
     assert answers(load) == none
     assert answers(load, measured(device="cpu")) == none
-    assert answers(load, measured()) == ["yes", "yes", "not run", "yes"]
+    assert answers(load, measured()) == ["yes", "yes", "not run", "yes", "not run"]
     exact = measured(grade="exact", speedup=1.0)
-    assert answers(load, measured(), exact) == ["yes"] * 4
-    assert answers(load, measured(speedup=1.49), exact | {"speedup": 0.99}) == ["no", "yes", "no", "yes"]
+    assert answers(load, measured(), exact) == ["yes"] * 4 + ["not run"]
+    assert answers(load, measured(speedup=1.49), exact | {"speedup": 0.99})[:4] == ["no", "yes", "no", "yes"]
     assert answers(load, measured(conversion_share=0.121))[1] == "no"
     assert answers(load, measured(cpu_bits=False))[3] == "no"
     assert answers(load, measured(), measured(row="gemv", cpu_bits=False))[3] == "no"
@@ -304,9 +304,42 @@ def test_questions(load: Any) -> None:
     assert (first.answer, first.device) == ("yes", "NVIDIA A100, not an H200")
     skipped = {"kind": "gpu", "row": "dgemm", "n": 8192, "status": "skipped", "device": "cuda:0"}
     assert answers(load, skipped) == none
+    graph = {"row": "graph", "size": "256", "n": 256, "grade": "Bits(54)", "waits": "", "replay_bits": True}
+    graph = {name: measured()[name] for name in ("kind", "status", "device", "device_name", "engine")} | graph
+    assert answers(load, graph) == ["not run"] * 4 + ["yes"]
+    for wrong in ({"waits": "called a synchronizing CUDA operation"}, {"replay_bits": False}):
+        assert answers(load, graph, graph | wrong | {"engine": "triton"})[4] == "no"
+    assert load("tables").chosen([graph]) == []
     # The faster engine's conversion counts.
     triton = measured(engine="triton", speedup=1.8, conversion_share=0.2)
     assert answers(load, measured(), triton)[:2] == ["yes", "no"]
+
+
+def test_a_captured_product(load: Any, device: TorchDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bits are compared on other operands than those it was captured for; a processor replays by the product."""
+    capture, calls = load("capture"), []
+
+    class Graph:
+        def __init__(self, product: Any, right: bool) -> None:
+            self.product, self.right = product, right
+
+        def replay(self) -> None:
+            calls.append(self.right)
+            if self.right:
+                self.product()
+
+    monkeypatch.setattr(capture, "waits", lambda product: "")
+    for right in (True, False):
+        monkeypatch.setattr(capture, "captured", lambda product, right=right: Graph(product, right))
+        found = capture.one(device.engine, 40, 2, 3)
+        assert (found["waits"], found["replay_bits"]) == ("", right)
+        assert len(found["product_s"]) == len(found["replay_s"]) == 2
+    x = capture.hostile(40, torch.Generator().manual_seed(3))
+    assert x.isnan().any()
+    assert x.isinf().any()
+    assert (x == 5e-324).any()
+    done = run("--device", "cpu", script="-m benchmarks.gpu.capture")
+    assert (done.returncode, done.stdout) == (0, "graphs: not run, a processor has none\n")
 
 
 def test_tables(load: Any) -> None:

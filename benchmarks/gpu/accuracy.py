@@ -90,7 +90,7 @@ def same_bits(engine: ArrayEngine, a: torch.Tensor, b: torch.Tensor, grade: str,
     """
     if max(*a.shape, *b.shape) <= WHOLE:
         truth = gm.matmul(a.cpu().numpy(), b.cpu().numpy(), accuracy=grade, engine="native")
-        return bool(np.array_equal(_patterns(c.cpu().numpy()), _patterns(truth)))
+        return bool(np.array_equal(patterns(c.cpu().numpy()), patterns(truth)))
     rows, columns = sampled(a.shape[0]), sampled(b.shape[1])
     native, equal = get_engine("native"), True
     on_device: Any = (TorchArray(a), TorchArray(b.T))
@@ -99,11 +99,11 @@ def same_bits(engine: ArrayEngine, a: torch.Tensor, b: torch.Tensor, grade: str,
         out = np.empty((len(rows), len(columns)))
         left, right = (_host(side.tensor, index) for side, index in ((x, rows), (yt, columns)))
         multiply_floats(native, left, right, _part(chosen, rows, columns), out)
-        equal = equal and np.array_equal(_patterns(got), _patterns(out))
+        equal = equal and np.array_equal(patterns(got), patterns(out))
     return equal
 
 
-def _patterns(x: Any) -> Any:
+def patterns(x: Any) -> Any:
     return np.ascontiguousarray(x).view(np.int64)
 
 

@@ -61,6 +61,7 @@ def answers(records: Iterable[Record]) -> list[Answer]:
         _conversion(asked),
         _fastest(f'"exact" at {SIZE}³ at least {LEAST_EXACT:g} times cuBLAS DGEMM', asked, "exact", LEAST_EXACT),
         _bits(dense),
+        _graphs([r for r in newest.values() if r["row"] == "graph"]),
     ]
 
 
@@ -92,6 +93,14 @@ def _bits(dense: list[Record]) -> Answer:
         return Answer(question, "not run")
     equal = sum(bool(r["cpu_bits"]) for r in dense)
     return Answer(question, _yes(equal == len(dense)), f"{equal} of {len(dense)}", _device(dense[0]))
+
+
+def _graphs(found: list[Record]) -> Answer:
+    question = "no wait of the host in a product with gm.Bits(54), and its CUDA graph replays with the CPU's bits"
+    if not found:
+        return Answer(question, "not run")
+    held = sum(not r["waits"] and bool(r["replay_bits"]) for r in found)
+    return Answer(question, _yes(held == len(found)), f"{held} of {len(found)}", _device(found[0]))
 
 
 def _yes(holds: bool) -> str:

@@ -60,6 +60,9 @@ def main() -> int:
             if status:
                 failed.append(row)
         print(flush=True)
+        graphs = [sys.executable, "-m", "benchmarks.gpu.capture", "--device", args.device, "--record", str(record)]
+        if subprocess.run(graphs, cwd=ROOT, check=False).returncode:
+            failed.append("graphs")
         ask = [sys.executable, "-m", "benchmarks.gpu.questions", str(record), "--from-byte", str(before)]
         subprocess.run(ask, cwd=ROOT, check=True)
     if failed:

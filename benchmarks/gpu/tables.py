@@ -38,7 +38,7 @@ Record = dict[str, Any]
 def chosen(records: Iterable[Record]) -> list[Record]:
     """The newest record of every product, engine, grade and device, in the order of rows and sizes."""
     newest: dict[tuple[str, ...], Record] = {}
-    for r in sorted(on_gpu(records), key=lambda r: str(r["time"])):
+    for r in sorted((r for r in on_gpu(records) if r["row"] in ROWS), key=lambda r: str(r["time"])):
         newest[r["device_name"], r["row"], r["size"], r.get("engine", ""), r.get("grade", "")] = r
     return sorted(newest.values(), key=lambda r: (r["device_name"], ROWS.index(r["row"]), r["n"]))
 

@@ -109,6 +109,18 @@ def test_blocks_change_no_bit() -> None:
         assert same(on(ArrayEngine("torch", library), bits)(a, b), want)
 
 
+def test_integers_as_floats_are_exact() -> None:
+    """What docs/frameworks.md says of integers in a graph."""
+    rng = np.random.default_rng(8)
+    for bits, dtype, shape in ((8, np.int8, (30, 900)), (22, np.int32, (30, 400))):
+        a, b = (rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), shape, dtype=dtype) for _ in range(2))
+        a[0] = b[0] = -(2 ** (bits - 1))
+        a[1] = 1
+        product = on(ArrayEngine("torch", TorchLibrary("cpu")), bits)
+        got = product(torch.from_numpy(a).double(), torch.from_numpy(b).double().T)
+        assert got.long().tolist() == (a.astype(object) @ b.astype(object).T).tolist()
+
+
 def test_all_products_negative_zero() -> None:
     a = torch.tensor([[0.0, -0.0], [0.0, 1.0], [-0.0, -0.0], [-1e-300, 1.0]], dtype=torch.float64)
     b = torch.tensor([[-1.0, 1.0, 0.0, 1.0], [2.0, 0.0, -1.0, 0.0]], dtype=torch.float64)

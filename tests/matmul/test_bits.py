@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmulate as gm
-from matmul.checks import _assert_bound, assert_bits
+from matmul.checks import _assert_bound, assert_bits, assert_normwise
 from matmul.inputs import floats
 from matmul.oracles import Array, _sign_of_zeros, apply_special_values, binary, exact_product, int_matmul, round_scaled
 
@@ -79,6 +79,21 @@ def test_the_product_of_the_rounded_operands(mm: Matmul, is_fast: bool, dtype: n
             assert_bits(got, oracle(a, b, n))
             if np.isfinite(got.astype("f8")).all():
                 assert_promised(got, a, b, n)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [(np.float64, 54), (np.float32, 25)])
+@pytest.mark.parametrize("largest", [1.0, 1.5, 1.999])
+def test_one_bit_more_than_the_type_keeps_the_bound_of_fast(mm: Matmul, dtype: type, n: int, largest: float) -> None:
+    """Also where every entry but the largest lies just below a quarter of a power of two and loses half a place."""
+    rng = np.random.default_rng(n)
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((70, 65), (65, 66)))
+    assert_normwise(mm(a, b, accuracy=gm.Bits(n)), a, b)
+    x = np.full((66, 90), 0.25 * (1 - 2.0 ** (2 - n)), dtype=dtype)  # half of the last place kept below 2^-2
+    x[::2, 1] = -x[::2, 1]
+    x[:, 0] = largest
+    got = mm(x, x.T, accuracy=gm.Bits(n))
+    assert_normwise(got, x, x.T)
+    assert (got != mm(x, x.T, accuracy="exact")).any()
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 14, 15, 20])

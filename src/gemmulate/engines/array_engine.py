@@ -3,7 +3,8 @@
 Integers and bit patterns throughout (`array_floats`, `array_crt`); INT8 products with int32 sums by the library.
 Matrices are worked on in blocks of whole vectors: a temporary holds at most max(`Library.block`, one vector) int64 for
 each modulus or digit, and the INT8 products of a panel of rows at most max(2^25, one row for each modulus) int32. To
-these come the packed operands, a byte for each entry and modulus, and what an INT8 product itself pads.
+these come the packed operands, a byte for each entry and modulus, and what an INT8 product itself pads. Where special
+values or signs of zeros are decided, four bytes for each entry of the right operand are held.
 
 Results for each vector, histograms and lists of elements come back as NumPy arrays. Exact dot products, which are few,
 run on the host: their vectors are fetched for the native engine, or the reference one where that is not built.
@@ -336,15 +337,19 @@ class ArrayEngine(ArrayPacking):
         self._dots(a, b, at, [high, low])
 
     def fix_negative_zeros(self, a: Array, b: Array, out: Array) -> None:
-        self.settle(a, b, out)
+        lib = self.library
+        if any(int(self._counted(load(lib, out[part]) == 0)) for part in self._blocks(*out.shape)):
+            self.settle(a, b, out)
 
     def settle(self, a: Array, bt: Array, out: Array) -> None:
         lib, (n, k) = self.library, bt.shape
         if not (k and n and len(a)):
             return
         form, result = (FLOAT_FORMATS[dtype_name(x.dtype)] for x in (a, out))
-        right = special.join(lib, [special.classify(lib, load(lib, bt[part]), form) for part in self._blocks(n, k)])
+        right = special.join(
+            lib, [special.classify(lib, load(lib, bt[part]), form, False) for part in self._blocks(n, k)]
+        )
         for part in self._blocks(len(a), max(2 * k, n)):
-            left = special.classify(lib, load(lib, a[part]), form)
+            left = special.classify(lib, load(lib, a[part]), form, True)
             pattern = lib.astype(load(lib, out[part]), "int64")
             store(lib, out[part], self._patterns(special.decide(lib, left, right, pattern, result), result))

@@ -20,11 +20,10 @@ from gemmulate.engines.rounding import BinaryFormat
 
 
 class Classes(NamedTuple):
-    """What an operand's entries are, int8 (vectors, depth); of each vector whether it holds NaN, and its infinities."""
+    """Of an operand's entries, int8 (vectors, 2 depth); of each vector, whether it holds NaN, and its infinities."""
 
-    sign: Tensor
-    nonzero: Tensor
-    infinite: Tensor  # with their signs
+    signs: Tensor  # σ, z
+    terms: Tensor  # i, s of a left operand, s, i of a right one
     nan: Tensor
     infinities: Tensor
 
@@ -34,15 +33,15 @@ def _infinity(form: BinaryFormat) -> int:
     return ((1 << storage_bits(form) - form.digits) - 1) << form.digits - 1
 
 
-def classify(lib: Library, pattern: Tensor, form: BinaryFormat) -> Classes:
+def classify(lib: Library, pattern: Tensor, form: BinaryFormat, left: bool) -> Classes:
     """The classes of bit patterns (signed integers of the format's size) of one block of vectors."""
     magnitude = pattern & (1 << storage_bits(form) - 1) - 1
-    sign = 1 - 2 * lib.astype(pattern < 0, "int8")
+    sign, nonzero = 1 - 2 * lib.astype(pattern < 0, "int8"), lib.astype(magnitude != 0, "int8")
     infinite = lib.astype(magnitude == _infinity(form), "int8")
+    terms = [sign * infinite, sign * nonzero]
     return Classes(
-        sign,
-        lib.astype(magnitude != 0, "int8"),
-        sign * infinite,
+        lib.concatenate([sign, nonzero], 1),
+        lib.concatenate(terms if left else terms[::-1], 1),
         lib.amax(lib.astype(magnitude > _infinity(form), "int8"), 1) != 0,
         lib.sum(lib.astype(infinite, "int64"), 1),
     )
@@ -58,19 +57,14 @@ def decide(lib: Library, left: Classes, right: Classes, pattern: Tensor, form: B
 
     `pattern`: the roundings of the exact sums, NaN and infinities taken for 0, exact zeros +0.
     """
-    depth, negative, infinity = left.sign.shape[1], -1 << storage_bits(form) - 1, _infinity(form)
+    depth, negative, infinity = left.signs.shape[1] // 2, -1 << storage_bits(form) - 1, _infinity(form)
 
     def flag(condition: Tensor) -> Tensor:
         return lib.astype(condition, "int64")
 
-    signs = lib.int8_product(
-        lib.concatenate([left.sign, left.nonzero], 1), lib.concatenate([right.sign, right.nonzero], 1)
-    )
+    signs = lib.int8_product(left.signs, right.signs)
     pattern = pattern + flag((pattern == 0) & (signs == -depth)) * negative
-    terms = lib.int8_product(
-        lib.concatenate([left.infinite, left.sign * left.nonzero], 1),
-        lib.concatenate([right.sign * right.nonzero, right.infinite], 1),
-    )
+    terms = lib.int8_product(left.terms, right.terms)
     count = left.infinities[:, None] + right.infinities[None, :]
     nan = left.nan[:, None] | right.nan[None, :]
     special = nan | (count != 0)

@@ -186,7 +186,7 @@ def as_tensor(x: Array) -> torch.Tensor:
 
 def capturing() -> bool:
     """Whether torch's current stream on CUDA is recorded into a graph, where nothing may wait for the device."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
 
 
 def to_device(x: Array, device: torch.device) -> torch.Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array
 from gemmulate.errors import EngineUnavailable
+from gemmulate.schemes.accuracy import Bits
 
 
 @lru_cache(maxsize=64)
@@ -62,6 +63,9 @@ def _trials() -> Iterator[tuple[str, Array, Array, dict[str, Any]]]:
     x[:, 75:] = x[:, :75]
     for accuracy in ("fast", "fp64", "exact"):
         yield f"float64 {accuracy}", x, y, {"accuracy": accuracy}
+    special = x.copy()
+    special[0], special[1], special[2, 3:5], special[3, 4], special[4, 5] = 0.0, -0.0, np.inf, -np.inf, np.nan
+    yield "float64 Bits(54)", special, y, {"accuracy": Bits(54)}
     # Beyond the depth and the size that Triton's kernels fuse.
     yield "deep float64", np.tile(x, 3), np.tile(y, (3, 1)), {}
     yield "float32", x.astype(np.float32), y.astype(np.float32), {}

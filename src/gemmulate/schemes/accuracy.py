@@ -28,6 +28,13 @@ class Bits:
     the bound is relative to the largest, not componentwise. Where n bits hold every entry, the result is correctly
     rounded. Of complex matrices the largest of the real and imaginary parts counts.
 
+    One bit more than the type has, n = 54 of float64 and 25 of float32, keeps the bound of "fast" as well: an entry of
+    at least α_i/2 is kept, any other changes by |δ| ≤ u α_i/2. With the result's rounding a term then costs at most
+    u α_i β_j, or (1 + u) u α_i β_j where one of its factors was rounded, of the 2u α_i β_j that "fast" allows.
+
+    Bits and work follow from shapes and n alone. Products of tensors on a device therefore read nothing on the host,
+    and a CUDA graph can hold them.
+
     Raises TypeError or ValueError for an n that is not an integer in 1 … 128.
 
     Source: the truncation of Ozaki scheme II (Ozaki, Uchino, Imamura 2025), with rounding to nearest.

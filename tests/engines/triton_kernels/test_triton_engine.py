@@ -104,7 +104,8 @@ def test_on_another_device_it_stays_triton() -> None:
 
 def test_the_first_trial_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = set()
-    for name in ("deconstruct", "fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words"):
+    products = ("fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words")
+    for name in ("deconstruct", *products, "settle"):
         kernel = getattr(module, name)
 
         def run(*arguments: Any, name: str = name, kernel: Any = kernel, **options: Any) -> Any:
@@ -112,14 +113,14 @@ def test_the_first_trial_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> N
             return kernel(*arguments, **options)
 
         monkeypatch.setattr(module, name, run)
-    kinds = ("float64 fp64", "deep float64", "int64", "deep int64")
+    kinds = ("float64 Bits(54)", "deep float64", "int64", "deep int64")
     some = [trial for trial in trusted._trials() if trial[0] in kinds]  # the others take the interpreter long
     assert len(some) == len(kinds)
     monkeypatch.setattr(trusted, "_trials", lambda: iter(some))
     trusted.trusted_engine.cache_clear()
     assert trusted.trusted_engine("cpu", ("triton",)) == "triton"
     trusted.trusted_engine.cache_clear()
-    assert len(ran) == 6
+    assert len(ran) == 7
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 0, 2), (0, 4, 2), (2, 300, 1)])
