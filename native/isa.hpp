@@ -72,6 +72,8 @@ struct ResidueKernels {
   // word, 2^(14 d) times the operand's factor, mod m, symmetric. Reads up to kPastEnd bytes past the last plane.
   void (*left)(const int32_t* words, int64_t n, int count, const int32_t* coef, const Modulus& m, uint8_t* out);
   void (*right)(const int32_t* words, int64_t n, int count, const int32_t* coef, const Modulus& m, uint8_t* out);
+  // floor(|x * f1 * f2|), below 128; n a multiple of 8.
+  void (*magnitudes)(const double* x, const double* f1, const double* f2, int64_t n, uint8_t* out);
 };
 inline constexpr int kPastEnd = 256;  // four vectors of 64 bytes
 // Direct products of bytes (byte_kernels.inc).

@@ -162,8 +162,8 @@ void combine_factors(const Operand& o, int64_t panel) {
 // panels of the other half of the vectors follow those of the first.
 template <class Body>
 void for_blocks(const Operand& o, int threads, const Poll& poll, const Body& body) {
-  // About 2 ns to read and cut an entry, 0.25 ns for each residue.
-  const double ns = static_cast<double>(o.vectors) * static_cast<double>(o.depth) * (2.0 + 0.25 * o.planes);
+  // About 1 ns to read and cut an entry, 0.15 ns for each residue.
+  const double ns = static_cast<double>(o.vectors) * static_cast<double>(o.depth) * (1.0 + 0.15 * o.planes);
   parallel_for(o.panels(), useful_threads(ns, threads), poll, [&](int64_t panel) {
     for (int64_t half = 0; half < (o.halved ? 2 : 1); ++half)
       for (int64_t first = 0; first < (o.halved ? 8 : 4) * o.k4; first += 4 * o.k4)
@@ -402,8 +402,7 @@ Operand pack_magnitudes(const Isa& isa, bool left, const View& x, const int32_t*
     if (inner || p0 == 0)
       fill_scales(o, shift.data(), inner, v0, p0, inner ? block : std::min(kBlockDepth, o.k4 * 4), f1, f2);
     uint8_t* out = const_cast<uint8_t*>(o.plane(panel, 0)) + p0 * o.width;
-    for (int64_t i = 0; i < n; ++i)
-      out[i] = static_cast<uint8_t>(static_cast<int32_t>(std::fabs(value[i] * f1[i] * f2[i])));
+    isa.residues.magnitudes(value, f1, f2, n, out);
   });
   return o;
 }
