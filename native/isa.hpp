@@ -9,11 +9,13 @@
 namespace gemmulate {
 
 // Radix of the digits into which every integer operand is cut before its residues are taken:
-// x = sum_d digit_d 2^(14 d) with |digit_d| <= 2^13. Four digits times coefficients |c| <= 128 sum to
-// less than 2^22, where q = rint(s/m) in float32 is the nearest integer: its error |s/m| 2^-23 stays below
-// 1/(2m), the distance of s/m from a tie for odd m.
+// x = sum_d digit_d 2^(14 d) with |digit_d| <= 2^13, two of them in a 32-bit word. Four digits times coefficients
+// |c| <= m/2 and a residue from before sum to less than 2^22 (of m = 256 the low bits count alone), where q = rint(s/m)
+// in float32 is the nearest integer: its error |s/m| 2^-23 stays below 1/(2m), the distance of s/m from a tie for odd m;
+// and |q| <= 2^14 + 1.
 inline constexpr int kDigitBits = 14;
-inline constexpr int kDigitGroup = 4;
+inline constexpr int kPieceBits = 2 * kDigitBits;  // of a word
+inline constexpr int kWordGroup = 2;               // words between two reductions
 
 // Radix of the limbs of the CRT weights M_l = P/m_l: sum_l y_l M_l[w] with |y_l| <= 128 and up to 54
 // moduli stays below 54 2^7 2^40 < 2^53, exact in float64.
@@ -55,6 +57,25 @@ struct PairKernels {
                     int64_t* lsb, int64_t* special);
   void (*norms)(const double* x, const double* f1, const double* f2, int64_t n, double* sum, double* square);
 };
+// Deconstruction and reduction (residue_kernels.inc).
+struct ResidueKernels {
+  // y = symmetric residue of c; |c| <= 2^30 + 2^8.
+  void (*reduce)(const int32_t* c, int64_t n, const Modulus& m, int8_t* y);
+  // Pieces of rint(x * f1 * f2) for |x f1 f2| <= 2^(28 count - 1), at most 2^27 each; piece w at out[w * n], n a
+  // multiple of 8. Sets inexact[i] where x * f1 * f2 had a fraction (inexact may be null).
+  void (*pieces_f64)(const double* x, const double* f1, const double* f2, int64_t n, int count, int32_t* out,
+                     uint8_t* inexact);
+  // The same of the integers v, which are overwritten.
+  void (*pieces_i64)(int64_t* v, int64_t n, int count, bool is_unsigned, int32_t* out);
+  void (*words_of_pieces)(int32_t* pieces, int64_t n);
+  // Residues, in [0, m) or symmetric, of the integers given by `count` planes of n words; coef: two digits' weights in a
+  // word, 2^(14 d) times the operand's factor, mod m, symmetric. Reads up to kPastEnd bytes past the last plane.
+  void (*left)(const int32_t* words, int64_t n, int count, const int32_t* coef, const Modulus& m, uint8_t* out);
+  void (*right)(const int32_t* words, int64_t n, int count, const int32_t* coef, const Modulus& m, uint8_t* out);
+  // floor(|x * f1 * f2|), below 128; n a multiple of 8.
+  void (*magnitudes)(const double* x, const double* f1, const double* f2, int64_t n, uint8_t* out);
+};
+inline constexpr int kPastEnd = 256;  // four vectors of 64 bytes
 // Direct products of bytes (byte_kernels.inc).
 struct ByteKernels {
   void (*pack)(const uint8_t* x, int64_t stride_v, int64_t stride_k, int64_t width, int64_t depth, uint8_t* out);
@@ -119,15 +140,7 @@ struct Isa {
   int nr;  // columns of a register tile: width of a right panel
   // c[mr][ldc] (+)= left panel (u8, [k/4][mr][4]) times right panel (s8, [k/4][nr][4]), int32.
   void (*igemm)(const uint8_t* a, const int8_t* b, int64_t k4, int32_t* c, int64_t ldc, bool accumulate);
-  // y = symmetric residue of c; |c| <= 2^30 + 2^8.
-  void (*reduce)(const int32_t* c, int64_t n, const Modulus& m, int8_t* y);
-  // Digits of rint(x * f1 * f2) for |x f1 f2| <= 2^(14 digits - 1); digit d at out[d * n].
-  // Returns in inexact[i] whether x * f1 * f2 had a fraction (inexact may be null).
-  void (*digits_f64)(const double* x, const double* f1, const double* f2, int64_t n, int digits, float* out,
-                     uint8_t* inexact);
-  // Residues of the integers given by their digits; coef[d] = 2^(14 d) times the operand's factor, mod m, symmetric.
-  void (*residues_u8)(const float* digits, int64_t n, int count, const float* coef, const Modulus& m, uint8_t* out);
-  void (*residues_s8)(const float* digits, int64_t n, int count, const float* coef, const Modulus& m, int8_t* out);
+  ResidueKernels residues;
   // acc[w * n + i] = sum_l y[l * stride + i] M_l[w] - q_i P[w], q_i = rint(sum_l y_l / m_l): the limbs (not
   // normalised, signed) of the integer in (-P/2, P/2). n is a multiple of 8.
   void (*crt)(const int8_t* y, int64_t stride, int64_t n, const CrtTable& table, double* acc);

@@ -51,7 +51,7 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 
 const Isa& isa_avx2() {
   static constexpr Isa isa{"avx2", supported,  kMr,         kNr,         igemm_i32_u8s8_2x16_avx2,
-                           reduce, digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
+                           kResidueKernels, crt, round_values, low_bits,
                            {4, 4, wrap64_4x4_avx2},
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},

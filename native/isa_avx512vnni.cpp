@@ -14,6 +14,8 @@ typedef double Doubles __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t Words __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef int64_t Longs __attribute__((vector_size(kVectorBytes)));
+typedef float Floats __attribute__((vector_size(kVectorBytes)));
+typedef int8_t Chars __attribute__((vector_size(kVectorBytes)));
 
 #define GEMMULATE_FMA
 inline Doubles broadcast(const double* p) { return _mm512_set1_pd(*p); }
@@ -32,6 +34,14 @@ inline unsigned round_f32(Doubles least, Doubles most, float* out) {
          (_mm256_cmp_ps_mask(low, _mm256_setzero_ps(), _CMP_EQ_OQ) & differ(least, most));
 }
 #include "small_kernels.inc"
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Chars pack_words(Ints a, Ints b, Ints c, Ints d) {
+  const __m512i ab = _mm512_packs_epi32((__m512i)a, (__m512i)b), cd = _mm512_packs_epi32((__m512i)c, (__m512i)d);
+  // The packing works in lanes of 128 bits: [a0 b0 c0 d0 | a1 b1 c1 d1 | ...] in groups of four bytes.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return (Chars)_mm512_permutexvar_epi32(order, _mm512_packs_epi16(ab, cd));
+}
+#include "residue_kernels.inc"
 
 // Tile 12 x 32, packing [k/4][width][4]; 24 accumulators, 2 for b, the broadcast of a from memory: 26 of 32
 // registers. 14 loads for 24 VPDPBUSD keep both load ports below the two multiply ports.
@@ -116,7 +126,7 @@ bool supported() {
 
 const Isa& isa_avx512vnni() {
   static constexpr Isa isa{"avx512vnni", supported,  kMr,         kNr,         igemm_i32_u8s8_12x32_avx512vnni,
-                           reduce,       digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
+                           kResidueKernels, crt, round_values, low_bits,
                            {12, 16, multiply_wide<uint64_t, 12, 2>},
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},

@@ -54,7 +54,7 @@ bool supported() {
 
 const Isa& isa_avxvnni() {
   static constexpr Isa isa{"avxvnni", supported,  kMr,         kNr,         igemm_i32_u8s8_6x16_avxvnni,
-                           reduce,    digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
+                           kResidueKernels, crt, round_values, low_bits,
                            {4, 4, wrap64_4x4_avx2},
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},

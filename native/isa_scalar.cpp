@@ -16,6 +16,8 @@ typedef double Doubles __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t Words __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef int64_t Longs __attribute__((vector_size(kVectorBytes)));
+typedef float Floats __attribute__((vector_size(kVectorBytes)));
+typedef int8_t Chars __attribute__((vector_size(kVectorBytes)));
 
 inline Doubles broadcast(const double* p) { return Doubles{*p, *p}; }
 inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return a * b + c; }
@@ -24,6 +26,18 @@ inline Ints add_pairs(Ints sum, Ints a, Ints b) {
   return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
 }
 #include "small_kernels.inc"
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+inline Chars pack_words(Ints a, Ints b, Ints c, Ints d) {
+  Chars out;
+  for (int i = 0; i < 4; ++i) {
+    out[i] = static_cast<int8_t>(a[i]);
+    out[4 + i] = static_cast<int8_t>(b[i]);
+    out[8 + i] = static_cast<int8_t>(c[i]);
+    out[12 + i] = static_cast<int8_t>(d[i]);
+  }
+  return out;
+}
+#include "residue_kernels.inc"
 
 // Tile 4 x 8, packing [k/4][width][4], exact to depth 65,793 = floor((2^31 - 1) / (255 * 128)).
 constexpr int kMr = 4, kNr = 8;
@@ -48,7 +62,7 @@ bool supported() { return true; }
 
 const Isa& isa_scalar() {
   static constexpr Isa isa{"scalar", supported,  kMr,         kNr,         igemm_i32_u8s8_4x8_scalar,
-                           reduce,   digits_f64, residues_u8, residues_s8, crt,      round_values, low_bits,
+                           kResidueKernels, crt, round_values, low_bits,
                            {2, 2, multiply_wide<uint64_t, 2, 1>},
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},

@@ -89,7 +89,7 @@ void multiply_limbs(const std::vector<const Operand*>& left, const std::vector<c
           for (int64_t q0 = 0; q0 < a.k4; q0 += kDepth4) {
             const int64_t k4 = std::min(kDepth4, a.k4 - q0);
             if (depth4 + k4 > kFoldDepth / 4) {  // the residue carries the sum so far into the next part
-              isa.reduce(sum.data(), n, modulus[static_cast<size_t>(l)], y);
+              isa.residues.reduce(sum.data(), n, modulus[static_cast<size_t>(l)], y);
               std::copy(y, y + n, sum.begin());
               depth4 = 0;
             }
@@ -99,7 +99,7 @@ void multiply_limbs(const std::vector<const Operand*>& left, const std::vector<c
             depth4 += k4;
             empty = false;
           }
-        isa.reduce(sum.data(), n, modulus[static_cast<size_t>(l)], y);
+        isa.residues.reduce(sum.data(), n, modulus[static_cast<size_t>(l)], y);
       }
       const CrtTable& table = tables[static_cast<size_t>(s)];
       for (int64_t i = 0; i < rows; ++i) {

@@ -35,12 +35,12 @@ NB_MODULE(_native, m) {
 
   nb::class_<Moduli>(m, "Moduli").def(
       "__init__",
-      [](Moduli* self, Vector<int32_t> moduli, Table<float> coef, bool halved) {
+      [](Moduli* self, Vector<int32_t> moduli, Table<int32_t> coef, bool halved) {
         require(coef.shape(0) == moduli.shape(0) && coef.shape(1) >= 1, "coef has one row for each modulus");
         ModuliTable t;
         t.moduli = static_cast<int>(moduli.shape(0));
         t.halved = halved;
-        t.digits = static_cast<int>(coef.shape(1));
+        t.words = static_cast<int>(coef.shape(1));
         t.modulus = make_modulus(moduli);
         t.coef.assign(coef.data(), coef.data() + coef.size());
         new (self) Moduli{std::move(t)};

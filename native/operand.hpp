@@ -48,9 +48,9 @@ class AlignedBytes {
 struct ModuliTable {
   int moduli = 0;
   bool halved = false;  // pack for one level of Strassen and Winograd's algorithm
-  int digits = 0;
+  int words = 0;  // of two digits
   std::vector<Modulus> modulus;
-  std::vector<float> coef;  // [moduli][digits]
+  std::vector<int32_t> coef;  // [moduli][words]
 };
 
 // The seven left and right factors of Strassen's algorithm in Winograd's form (Strassen 1969; Winograd 1971), products

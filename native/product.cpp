@@ -303,7 +303,7 @@ void quadrant_residues(const Operand& left, const Operand& right, const Region& 
         int8_t* const out = to + q * quadrant;
         if (k0 > 0)  // the residue carries the sum so far into the next part
           for (int64_t e = 0; e < cells; ++e) sum[e] += out[e];
-        left.isa->reduce(sum, cells, modulus[static_cast<size_t>(l)], out);
+        left.isa->residues.reduce(sum, cells, modulus[static_cast<size_t>(l)], out);
       };
       product(0, u, false);
       std::copy(u, u + cells, c);

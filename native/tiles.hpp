@@ -60,7 +60,7 @@ inline void plane_residues(const Operand& left, const Operand& right, int l, con
   for (int64_t k0 = 0;; k0 += kFoldDepth / 4) {
     const int64_t k1 = std::min(left.k4, k0 + kFoldDepth / 4);
     multiply_plane(left, right, l, t.i0, t.padded_rows, t.j0, t.padded_columns, k0, k1, sums, t.padded_columns, k0 > 0);
-    left.isa->reduce(sums, cells, m, y);
+    left.isa->residues.reduce(sums, cells, m, y);
     if (k1 == left.k4) break;
     std::copy(y, y + cells, sums);  // the residue carries the sum so far into the next part
   }

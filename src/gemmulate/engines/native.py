@@ -65,7 +65,9 @@ def instruction_sets() -> dict[str, bool]:
 
 @lru_cache(maxsize=256)
 def _moduli(system: ResidueSystem, digits: int, left: bool) -> Any:
-    return load().Moduli(np.array(system.moduli, dtype=np.int32), system.coefficients(digits, left), system.halved)
+    # The core takes digits in pairs: two weights of 16 bits in a word.
+    pairs = system.coefficients(digits + digits % 2, left).astype("<i2").view("<i4").astype(np.int32)
+    return load().Moduli(np.array(system.moduli, dtype=np.int32), pairs, system.halved)
 
 
 @lru_cache(maxsize=256)

@@ -144,22 +144,34 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
     largest sums count.
     """
 
-    def classes(side: Side) -> list[tuple[int, int, int]]:
-        alive = side.norms.peak > 1
-        alpha = (side.norms.peak[alive].astype(np.int64) - 1) * 64 >> 15
-        sums, squares = side.norms.sum[alive], side.norms.square[alive]
-        return [(int(c), int(sums[alpha == c].max()), int(squares[alpha == c].max())) for c in np.unique(alpha)]
-
+    (alpha, sum_a, square_a), (beta, sum_b, square_b) = _classes(left), _classes(right)
+    # In float64 first, with room for the rounding of R to an integer: only pairs that may be the worst are worked out.
+    num = np.add.outer(sum_a.astype(np.float64), sum_b.astype(np.float64)) + 2
+    roots = np.multiply.outer(np.sqrt(square_a.astype(np.float64)), np.sqrt(square_b.astype(np.float64)))
+    den = np.multiply.outer(2.0 * k * alpha, beta) - roots * 2.0**-18
+    slack = 4 + roots * 2.0**-60
+    worst = num / np.maximum(1, den + slack)
+    near = np.argwhere(num / np.maximum(1, den - slack) >= worst.max(initial=0.0) * (1 - 2.0**-40))
     worst_num, worst_den = 1, 1
-    for alpha, sum_a, square_a in classes(left):
-        for beta, sum_b, square_b in classes(right):
-            rounding = (math.isqrt(square_a * square_b) + 1 >> 18) + 1  # 64² R, R in units of 2^-30
-            # + 2 instead of + 1 covers |a'| ≤ |a| + 1/2 in R; the denominator is positive, since ‖a‖ ≤ α √k.
-            num, den = sum_a + sum_b + 2, max(1, 2 * k * alpha * beta - rounding)
-            if num * worst_den > worst_num * den:
-                worst_num, worst_den = num, den
+    for i, j in near.tolist():
+        rounding = (math.isqrt(int(square_a[i]) * int(square_b[j])) + 1 >> 18) + 1  # 64² R, R in units of 2^-30
+        # + 2 instead of + 1 covers |a'| ≤ |a| + 1/2 in R; the denominator is positive, since ‖a‖ ≤ α √k.
+        exact_num = int(sum_a[i]) + int(sum_b[j]) + 2
+        exact_den = max(1, 2 * k * int(alpha[i]) * int(beta[j]) - rounding)
+        if exact_num * worst_den > worst_num * exact_den:
+            worst_num, worst_den = exact_num, exact_den
     ratio = -(-(worst_num << 12 + digits - 16) // worst_den)
     return max((ratio - 1).bit_length(), 16 + k.bit_length())
+
+
+def _classes(side: Side) -> tuple[Int64, npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Of vectors that are not zero, by their α in 64ths: α, and the largest sum and sum of squares of each."""
+    alive = side.norms.peak > 1
+    alpha, of = np.unique((side.norms.peak[alive].astype(np.int64) - 1) * 64 >> 15, return_inverse=True)
+    sums, squares = np.zeros((2, len(alpha)), dtype=np.uint64)
+    np.maximum.at(sums, of, side.norms.sum[alive])
+    np.maximum.at(squares, of, side.norms.square[alive])
+    return alpha, sums, squares
 
 
 @dataclass(frozen=True)
