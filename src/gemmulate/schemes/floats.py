@@ -356,7 +356,8 @@ def choose_kept_bits(
     """
     exact = (left.exact_bits, right.exact_bits)
     exact_count = moduli_needed(window(left, right, *exact)) if max(exact) <= MAX_BITS else None
-    if exact_count is not None and (exact_count <= FEW_MODULI or k == 1):
+    # "fast" has no assessment to save: float32 takes 13 moduli to keep everything, 8 for its bound.
+    if exact_count is not None and ((exact_count <= FEW_MODULI and grade != "fast") or k == 1):
         return KeptBits(grade, max(exact), False)
     if grade == "exact":
         return KeptBits(grade, _exact_bits(left, right, depths(), k, digits).t, False)
