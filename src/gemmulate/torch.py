@@ -16,7 +16,6 @@ try:
 except ImportError as error:
     raise ImportError("gemmulate.torch needs torch: pip install torch") from error
 
-from gemmulate.engines.torch_ops import refuse_tangent
 from gemmulate.errors import FileError
 from gemmulate.model.device import Device, calibrated_file, catalogue_key, load_device
 from gemmulate.plan.candidates import PricedPlan
@@ -55,9 +54,6 @@ def matmul(
     tensor([[2.7756e-17]], dtype=torch.float64)
     """
     check_options(accuracy, None, "raise")
-    if not torch.compiler.is_compiling():
-        for name, x in (("a", a), ("b", b)):
-            refuse_tangent(x, name)
     names = operator_names(engine, accuracy, formats)
     result: torch.Tensor = _OPERATOR(a, b, names[0], names[1], threads, names[2])
     return result

@@ -278,16 +278,6 @@ def test_tensors_without_memory(engine: str | None) -> None:
         torch.func.vmap(lambda x: gm.matmul(x, x, overflow="wrap"))(torch.ones(2, 3, 3, dtype=torch.int64))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its dual tensors
-def test_forward_derivatives_are_refused() -> None:
-    a = torch.ones(2, 2)
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(a, a)
-        for product in (gm.matmul, gm.torch.matmul):
-            with pytest.raises(TypeError, match="b carries a forward derivative"):
-                product(a, dual)
-
-
 def test_prepared_and_planned_tensors() -> None:
     x, y = spread((4, 6)), spread((6, 3))
     a = torch.complex(*(torch.from_numpy(x),) * 2)

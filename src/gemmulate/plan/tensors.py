@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -37,6 +38,7 @@ def host_array(x: Any, name: str) -> Any:
 def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """`matmul(a, b, …)` of tensors, part of a graph where one of them requires a gradient."""
     from gemmulate.engines import torch_ops
+    from gemmulate.plan.matmul import matmul
 
     for name, x in (("a", a), ("b", b), ("out", out)):
         if not is_tensor(x) and (name != "out" or x is not None):
@@ -44,15 +46,17 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
                 f"{name} is a {type(x).__name__}, the other arguments are torch tensors: pass tensors alone "
                 "(torch.as_tensor) or NumPy arrays alone (tensor.numpy())"
             )
+    if torch_ops.is_overridden(a, b, out):
+        return torch_ops.overridden(matmul, a, b, out, engine=engine, **options)
     torch_ops.check_tensors(a, b, out)
-    wrapped = torch_ops.is_wrapped(a) or torch_ops.is_wrapped(b)
+    wrapped = any(torch_ops.is_wrapped(x) for x in (a, b, out) if x is not None)
     if wrapped and (out is not None or options["modulus"] is not None or options["overflow"] != "raise"):
         raise TypeError(
             "a or b belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow have no "
             "product; leave them away"
         )
     # A modulus and floats, which alone have gradients, are an error of the product itself.
-    if wrapped or (torch_ops.wants_gradient(a, b, out) and options["modulus"] is None):
+    if wrapped or (torch_ops.wants_derivative(a, b, out) and options["modulus"] is None):
         names = operator_names(engine, options["accuracy"], options["formats"])
         return operator()(a, b, names[0], names[1], options["threads"], names[2])
     return multiply_detached(a, b, out, engine, **options)
@@ -118,14 +122,15 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
 
 
 _DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those
+_INSTANCES: WeakValueDictionary[str, Engine] = WeakValueDictionary()  # by the names that stand for them
 
 
 def operator() -> Any:
     """`torch.ops.gemmulate.matmul`, defined when it is first asked for."""
     if not _DEFINED:
-        from gemmulate.engines import torch_ops
+        from gemmulate.engines.torch_operator import define
 
-        _DEFINED.append(torch_ops.define(_forward, result_dtype))
+        _DEFINED.append(define(_forward, result_dtype, lambda engine: _INSTANCES.get(engine or "")))
     return _DEFINED[0]
 
 
@@ -141,18 +146,25 @@ def _forward(  # torch leaves out arguments that equal their defaults
 
     torch_ops.check_tensors(a, b, None)
     options = {"modulus": None, "overflow": "raise", "threads": threads, "formats": formats}
-    return multiply_detached(a, b, None, engine, accuracy=accuracy_of(accuracy), **options)
+    runner = engine if engine is None else _INSTANCES.get(engine, engine)
+    return multiply_detached(a, b, None, runner, accuracy=accuracy_of(accuracy), **options)
 
 
 def operator_names(
     engine: str | Engine | None, accuracy: str | Bits, formats: str | Sequence[str] | None
 ) -> tuple[str, str | None, str | None]:
-    """Accuracy, engine and formats by name, as a torch operator takes them; the errors of `gm.matmul`."""
+    """Accuracy, engine and formats by name, as a torch operator takes them; the errors of `gm.matmul`.
+
+    An engine itself gets a name of its own, which `_forward` knows as long as the engine lives.
+    """
     from gemmulate.plan.matmul import engine_for
 
     if not isinstance(engine, (str, Engine, type(None))) or not isinstance(formats, (str, type(None))):
         engine_for(engine, None, formats)
-    name = engine.name if isinstance(engine, Engine) else engine
+    name = None if isinstance(engine, Engine) else engine
+    if isinstance(engine, Engine):
+        name = f"{engine.name} at {id(engine):#x}"
+        _INSTANCES[name] = engine
     listed = formats if formats is None or isinstance(formats, str) else ",".join(formats)
     return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, listed
 
