@@ -36,7 +36,7 @@ def check_tensors(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) ->
         return
     if torch.is_grad_enabled() and out.requires_grad:
         raise TypeError("out requires a gradient and can't receive a result; pass out.detach(), or leave it away")
-    if _overlaps_itself(out):
+    if overlaps_itself(out):
         raise ValueError(
             f"out has shape {tuple(out.shape)} and strides {out.stride()}: elements share memory; pass out.clone()"
         )
@@ -49,7 +49,7 @@ def _has_tangent(x: torch.Tensor | None) -> bool:
     return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
 
 
-def _overlaps_itself(x: torch.Tensor) -> bool:
+def overlaps_itself(x: torch.Tensor) -> bool:
     """Whether two elements of the tensor are one in memory."""
     reach, nested = 0, True
     for stride, size in sorted((x.stride(d), x.shape[d]) for d in range(x.ndim) if x.shape[d] > 1):
@@ -77,11 +77,13 @@ def overridden(
 
 
 def is_wrapped(x: torch.Tensor) -> bool:
-    """Whether x has no memory of its own: of torch.func's transforms, fake, or a subclass that takes all operators."""
+    """Whether x has no memory of its own: of torch.func's transforms, fake, all zeros without any (a derivative that is
+    none), or a subclass that takes all operators.
+    """
     if torch.compiler.is_compiling():  # where Dynamo traces, which cannot ask
         return False
     special = type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    return special or torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return special or x._is_zerotensor() or torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def without_modes() -> AbstractContextManager[Any]:

@@ -75,7 +75,7 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 
 
 def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
-    from gemmulate.engines.torch_array import TorchArray, as_tensor, plain, to_numpy
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, empty, plain, to_numpy
     from gemmulate.engines.torch_ops import note_written
     from gemmulate.plan.matmul import matmul
 
@@ -95,6 +95,9 @@ def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: 
         return out
     if isinstance(result, int) or result.dtype == object:
         return result
+    # NumPy's strides of an empty array are 0, torch takes a length of 0 as one of 1.
+    if not result.size:
+        return empty(result.shape, result.dtype, a.device).tensor
     return as_tensor(np.asarray(result)).to(a.device)
 
 
