@@ -16,14 +16,15 @@ try:
 except ImportError as error:
     raise ImportError("gemmulate.torch needs torch: pip install torch") from error
 
-from gemmulate.engines.torch_ops import overlaps_itself
+from gemmulate.engines.base import Engine
+from gemmulate.engines.torch_ops import check_kind, overlaps_itself
 from gemmulate.errors import FileError
 from gemmulate.model.device import Device, calibrated_file, catalogue_key, load_device
 from gemmulate.plan.candidates import PricedPlan
 from gemmulate.plan.matmul import check_options
 from gemmulate.plan.plan import plan
 from gemmulate.plan.problem import Problem
-from gemmulate.plan.tensors import operator, operator_names
+from gemmulate.plan.tensors import not_a_tensor, operator, operator_settings
 from gemmulate.schemes.accuracy import Bits
 
 __all__ = ["emulate_fp64", "matmul"]
@@ -40,23 +41,29 @@ def matmul(
     b: torch.Tensor,
     *,
     accuracy: str | Bits = "fp64",
-    engine: str | None = None,
+    engine: str | Engine | None = None,
     threads: int | None = None,
     formats: str | Sequence[str] | None = None,
 ) -> torch.Tensor:
     """`gm.matmul(a, b, …)` as one operator, `torch.ops.gemmulate.matmul`: use it in code that is compiled.
 
     Shapes, dtypes, bits, accuracies and errors are those of `gm.matmul`; integer results are checked (int64 or
-    uint64). Differentiable, any number of times, for floats and complex numbers; every gradient is a product at the
-    same accuracy (sums over broadcast stacks are torch's). torch.compile and torch.export treat it as opaque.
+    uint64). Differentiable, any number of times, forwards and backwards, for floats and complex numbers; every
+    derivative is a product at the same accuracy (sums are torch's). The transforms of torch.func (grad, vjp, jvp,
+    jacrev, jacfwd, hessian, vmap) apply and compose. torch.compile and torch.export treat it as opaque; there an
+    engine is given by name.
 
     >>> import gemmulate as gm, torch
     >>> gm.torch.matmul(torch.tensor([[0.1, 0.2, -0.3]], dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64))
     tensor([[2.7756e-17]], dtype=torch.float64)
     """
     check_options(accuracy, None, "raise")
-    names = operator_names(engine, accuracy, formats)
-    result: torch.Tensor = _OPERATOR(a, b, names[0], names[1], threads, names[2])
+    if not torch.compiler.is_compiling():
+        for name, x in (("a", a), ("b", b)):
+            if not isinstance(x, torch.Tensor):
+                raise not_a_tensor(x, name)
+            check_kind(x, name)
+    result: torch.Tensor = _OPERATOR(a, b, *operator_settings(accuracy, engine, threads, formats))
     return result
 
 
@@ -87,7 +94,7 @@ class emulate_fp64(TorchDispatchMode):  # type: ignore[no-untyped-call]  # noqa:
         *,
         minimum: int | None = None,
         devices: Sequence[str] = ("cuda",),
-        engine: str | None = None,
+        engine: str | Engine | None = None,
         threads: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

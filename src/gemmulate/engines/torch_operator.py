@@ -18,6 +18,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from gemmulate.engines.torch_array import numpy_dtype, torch_dtype
+from gemmulate.engines.torch_ops import check_device
 
 Tensor = torch.Tensor
 _SCHEMA = (
@@ -39,6 +40,7 @@ def define(
     """
 
     def fake(a: Tensor, b: Tensor, *settings: Any) -> Tensor:
+        check_device(a, b)
         x, y = (t.new_empty(t.shape, dtype=torch.float32) for t in (a, b))  # torch's shapes are NumPy's
         return torch.matmul(x, y).to(torch_dtype(result(numpy_dtype(a.dtype), numpy_dtype(b.dtype))))
 
@@ -124,7 +126,13 @@ def _multiply_batched(operator: Any, in_dims: tuple[int | None, ...], a: Tensor,
     """
     dim_a, dim_b = in_dims[:2]
     a, b = (x if dim is None else x.movedim(dim, 0) for x, dim in ((a, dim_a), (b, dim_b)))
-    row, column = a.ndim - (dim_a is not None) == 1, b.ndim - (dim_b is not None) == 1
+    ndim_a, ndim_b = a.ndim - (dim_a is not None), b.ndim - (dim_b is not None)
+    for name, ndim in (("a", ndim_a), ("b", ndim_b)):
+        if ndim == 0:
+            raise ValueError(
+                f"{name} is 0-dimensional; a product needs vectors, matrices or stacks (use * for scalars)"
+            )
+    row, column = ndim_a == 1, ndim_b == 1
     a, b = a[..., None, :] if row else a, b[..., None] if column else b
     if dim_b is None and b.ndim == 2 and a.ndim == 3 and a.shape[1] == 1:
         product = operator(a[:, 0], b, *settings)[:, None]

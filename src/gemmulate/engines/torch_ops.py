@@ -14,14 +14,25 @@ from torch.utils._python_dispatch import _disable_current_modes
 from gemmulate.engines.torch_array import numpy_dtype
 
 
-def check_values(x: torch.Tensor, name: str) -> None:
-    """TypeError unless it is a dense tensor with data of a type that has products."""
+def check_kind(x: torch.Tensor, name: str) -> None:
+    """TypeError unless it is a dense tensor of a type that has products."""
     if x.layout != torch.strided or x.is_quantized or x.is_nested:
         kind = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
         raise TypeError(f"{name} is a {kind} tensor; products take dense ones: use {name}.to_dense() or the like")
+    numpy_dtype(x.dtype, name)
+
+
+def check_values(x: torch.Tensor, name: str) -> None:
+    """TypeError unless it is a dense tensor with data of a type that has products."""
+    check_kind(x, name)
     if x.device.type == "meta":
         raise TypeError(f"{name} is on device meta and has no values; use torch.matmul for shapes alone")
-    numpy_dtype(x.dtype, name)
+
+
+def check_device(a: torch.Tensor, x: torch.Tensor, name: str = "b") -> None:
+    """TypeError unless both are on one device."""
+    if x.device != a.device:
+        raise TypeError(f"a is on {a.device}, {name} on {x.device}; move one of them")
 
 
 def check_tensors(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> None:
@@ -30,8 +41,7 @@ def check_tensors(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) ->
         if x is None:
             continue
         check_values(x, name)
-        if x.device != a.device:
-            raise TypeError(f"a is on {a.device}, {name} on {x.device}; move one of them")
+        check_device(a, x, name)
     if out is None:
         return
     if torch.is_grad_enabled() and out.requires_grad:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
+from gemmulate.engines.registry import thread_count
 from gemmulate.plan.operands import is_array_of, result_dtype
 from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
@@ -42,24 +43,28 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
 
     for name, x in (("a", a), ("b", b), ("out", out)):
         if not is_tensor(x) and (name != "out" or x is not None):
-            raise TypeError(
-                f"{name} is a {type(x).__name__}, the other arguments are torch tensors: pass tensors alone "
-                "(torch.as_tensor) or NumPy arrays alone (tensor.numpy())"
-            )
+            raise not_a_tensor(x, name)
     if torch_ops.is_overridden(a, b, out):
         return torch_ops.overridden(matmul, a, b, out, engine=engine, **options)
     torch_ops.check_tensors(a, b, out)
     wrapped = any(torch_ops.is_wrapped(x) for x in (a, b, out) if x is not None)
     if wrapped and (out is not None or options["modulus"] is not None or options["overflow"] != "raise"):
         raise TypeError(
-            "a or b belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow have no "
-            "product; leave them away"
+            "an argument belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow "
+            "have no product; leave them away"
         )
     # A modulus and floats, which alone have gradients, are an error of the product itself.
     if wrapped or (torch_ops.wants_derivative(a, b, out) and options["modulus"] is None):
-        names = operator_names(engine, options["accuracy"], options["formats"])
-        return operator()(a, b, names[0], names[1], options["threads"], names[2])
+        settings = operator_settings(options["accuracy"], engine, options["threads"], options["formats"])
+        return operator()(a, b, *settings)
     return multiply_detached(a, b, out, engine, **options)
+
+
+def not_a_tensor(x: Any, name: str) -> TypeError:
+    return TypeError(
+        f"{name} is a {type(x).__name__} beside torch tensors: pass tensors alone (torch.as_tensor) or NumPy arrays "
+        "alone (tensor.numpy())"
+    )
 
 
 def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
@@ -153,10 +158,10 @@ def _forward(  # torch leaves out arguments that equal their defaults
     return multiply_detached(a, b, None, runner, accuracy=accuracy_of(accuracy), **options)
 
 
-def operator_names(
-    engine: str | Engine | None, accuracy: str | Bits, formats: str | Sequence[str] | None
-) -> tuple[str, str | None, str | None]:
-    """Accuracy, engine and formats by name, as a torch operator takes them; the errors of `gm.matmul`.
+def operator_settings(
+    accuracy: str | Bits, engine: str | Engine | None, threads: int | None, formats: str | Sequence[str] | None
+) -> tuple[str, str | None, int | None, str | None]:
+    """The settings as torch's operator takes them, with the errors of `gm.matmul`.
 
     An engine itself gets a name of its own, which `_forward` knows as long as the engine lives.
     """
@@ -169,9 +174,9 @@ def operator_names(
         name = f"{engine.name} at {id(engine):#x}"
         _INSTANCES[name] = engine
     listed = formats if formats is None or isinstance(formats, str) else ",".join(formats)
-    return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, listed
+    return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, thread_count(threads), listed
 
 
 def accuracy_of(name: str) -> str | Bits:
-    """The accuracy that `operator_names` names."""
+    """The accuracy that `operator_settings` names."""
     return Bits(int(name[5:-1])) if name.startswith("Bits(") and name[5:-1].isdecimal() else name
