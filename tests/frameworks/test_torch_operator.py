@@ -67,6 +67,36 @@ def test_compile(product: str) -> None:
     )
 
 
+def test_export_and_dynamic_shapes() -> None:
+    """Programs of any number of rows, taken once, with the bits of the eager module; torch.func over its weights."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(random((8, 3), torch.float64).detach())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(gm.torch.matmul(x, self.weight, accuracy="exact"))
+
+    layer = Layer()
+    inputs = [random((n, 8), torch.float64).detach() for n in (6, 4, 11)]
+    rows = torch.export.Dim("rows", min=2, max=64)
+    exported = torch.export.export(layer, (inputs[0],), dynamic_shapes={"x": {0: rows}}).module()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
+    for x in inputs:
+        assert torch.equal(exported(x), layer(x))
+        assert torch.equal(compiled(x), layer(x))
+
+    def loss(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, weights, (row,)).sum()
+
+    weights = {"weight": layer.weight.detach()}
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, inputs[0])["weight"]
+    for got, row in zip(per_sample, inputs[0], strict=True):
+        (want,) = torch.autograd.grad(layer(row).sum(), layer.weight)
+        assert torch.equal(got, want)
+
+
 def test_bad_options() -> None:
     with pytest.raises(ValueError, match="accuracy = 'best' is unknown"):
         gm.torch.matmul(torch.eye(2), torch.eye(2), accuracy="best")
