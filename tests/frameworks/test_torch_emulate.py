@@ -1,6 +1,9 @@
 """The mode that sends float64 products of a program through gemmulate: what it takes, what it leaves alone."""
 
+import copy
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -76,8 +79,7 @@ def test_what_it_leaves_alone() -> None:
         a.float() @ b.float()
         a.to(torch.bfloat16) @ b.to(torch.bfloat16)
         torch.ones(2, 2, dtype=torch.int64) @ torch.ones(2, 2, dtype=torch.int64)
-        out = torch.empty(6, 5, dtype=torch.float64)
-        torch.mm(a, b, out=out)
+        torch.nn.functional.bilinear(a, a, torch.ones(2, 12, 12, dtype=torch.float64))
         with pytest.raises(RuntimeError, match=r"cannot be multiplied|size mismatch"):
             a @ a
     with gm.torch.emulate_fp64(minimum=0) as cuda_alone:
@@ -160,3 +162,169 @@ def test_the_engine_s_own_sums_are_not_emulated() -> None:
     with gm.torch.emulate_fp64("fast", devices=("cpu",), minimum=0) as mode:
         assert torch.equal(gm.matmul(a, b, accuracy="exact", engine="torch"), gm.matmul(a, b, accuracy="exact"))
     assert mode.count == 0
+
+
+def test_sums_over_stacks_and_conjugates() -> None:
+    """Rounded once: addbmm's products are one, over the stack, too; the first vector of vdot is conjugated."""
+    a, b = (x.reshape(4, 3, -1) for x in cancelling(12, 10, 6, torch.complex128)[:1] * 2)
+    left, right = a * (1 + 2j), b.mT.contiguous()
+    flat = gm.matmul(left.movedim(0, 1).flatten(1), right.flatten(0, 1), accuracy="exact")
+    c = torch.randn(3, 3, dtype=torch.complex128)
+    with emulated() as mode:
+        assert torch.equal(torch.addbmm(c, left, right, beta=2, alpha=0.5), flat * 0.5 + c * 2)
+        assert torch.equal(
+            torch.vdot(left[0, 0], left[1, 2]), gm.matmul(left[0, 0].conj(), left[1, 2], accuracy="exact")
+        )
+        assert mode.count == 2
+
+
+def test_pending_conjugations_of_what_is_added() -> None:
+    a, b = cancelling(6, 12, 5, torch.complex128)
+    c = torch.randn(6, 5, dtype=torch.complex128)
+    ab = gm.matmul(a, b, accuracy="exact")
+    with emulated():
+        assert torch.equal(torch.addmm(c.conj(), a, b), ab + c.conj().resolve_conj())
+        assert torch.equal(torch.addmm(c.conj(), a, b, beta=2j), ab + c.conj().resolve_conj() * 2j)
+    real = [x.real for x in (c.conj(), a, b)]
+    with emulated():
+        got = torch.addmm(c.conj().imag, *real[1:])
+    assert torch.equal(got, gm.matmul(real[1], real[2], accuracy="exact") - c.imag)
+
+
+def test_no_product_where_alpha_is_zero() -> None:
+    a, b = cancelling(40, 40, 40)
+    nan = torch.full_like(a, torch.nan)
+    want = torch.addmm(b, nan, a, alpha=0)
+    with emulated() as mode:
+        assert torch.equal(torch.addmm(b, nan, a, alpha=0), want)
+    assert mode.count == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its dual tensors
+def test_derivatives_and_batches() -> None:
+    a, b = cancelling(5, 20, 4)
+    g = torch.ones(5, 4, dtype=torch.float64)
+    with emulated() as mode:
+        (transposed,) = torch.func.vjp(lambda x: x @ b, a)[1](g)
+        assert torch.equal(transposed, gm.matmul(g, b.T, accuracy="exact"))
+        tangent = torch.func.jvp(lambda x: x @ b, (a,), (a * 2,))[1]
+        assert torch.equal(tangent, gm.matmul(a * 2, b, accuracy="exact"))
+        assert torch.equal(torch.func.vmap(lambda x: x @ b)(a), gm.matmul(a, b, accuracy="exact"))
+        count = mode.count
+        assert count >= 5  # torch multiplies some zeros, too
+        jacobian = torch.func.jacfwd(lambda x: x @ b[:, 0])(a[0])  # a dot product with torch's zeros without memory
+        assert torch.equal(jacobian, b[:, 0])
+        assert torch.func.hessian(lambda x: (x @ b).pow(3).sum())(a[0]).shape == (20, 20)
+        assert mode.count > count
+
+
+def modules() -> list[tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
+    torch.manual_seed(20261130)
+    x = torch.randn(7, 3, 8, dtype=torch.float64)
+    return [
+        (torch.nn.Linear(8, 5), (x,)),
+        (torch.nn.Linear(8, 5, bias=False), (x[0, 0],)),
+        (torch.nn.MultiheadAttention(8, 2), (x, x, x)),
+        (torch.nn.MultiheadAttention(8, 2, batch_first=True), (x, x, x)),
+        (torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0), (x,)),
+        (torch.nn.LSTM(8, 4, num_layers=2, bidirectional=True), (x,)),
+        (torch.nn.GRU(8, 4), (x,)),
+        (torch.nn.RNNCell(8, 4), (x[0],)),
+    ]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("at", range(len(modules())))
+def test_modules(at: int, training: bool) -> None:
+    """Results and gradients as torch's own in float64, to torch's tolerance for it; they run through products here."""
+    module, inputs = modules()[at]
+    module = module.to(torch.float64).train(training)
+    inputs = tuple(x.clone().requires_grad_(training) for x in inputs)
+
+    def run() -> list[torch.Tensor]:
+        with torch.set_grad_enabled(training):
+            output = module(*inputs)
+        first = output[0] if isinstance(output, tuple) else output
+        if not training:
+            return [first]
+        wanted = [*module.parameters(), *dict.fromkeys(inputs)]
+        return [first, *torch.autograd.grad(first.pow(2).sum(), wanted)]
+
+    want = run()
+    with emulated() as mode:
+        got = run()
+    assert mode.count
+    for x, y in zip(got, want, strict=True):
+        assert (x.stride(), x.requires_grad) == (y.stride(), y.requires_grad)
+        torch.testing.assert_close(x, y)
+
+
+def test_copies_and_pickles_are_modes_of_their_own() -> None:
+    a, b = cancelling(6, 12, 5)
+    first = emulated()
+    with first:
+        a @ b
+    for second in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        with second:
+            assert torch.equal(a @ b, gm.matmul(a, b, accuracy="exact"))
+        assert (first.count, second.count) == (1, 2)
+    with first, first:
+        a @ b
+    assert first.count == 2
+
+
+def test_threads_have_modes_of_their_own() -> None:
+    a, b = cancelling(6, 12, 5)
+    exact, native = gm.matmul(a, b, accuracy="exact"), a @ b
+    with emulated() as mode, ThreadPoolExecutor(1) as pool:
+        assert torch.equal(pool.submit(torch.mm, a, b).result(), native)
+        assert torch.equal(a @ b, exact)
+
+    def work(_: int) -> bool:
+        with emulated() as own:
+            return all(torch.equal(a @ b, exact) for _ in range(20)) and own.count == 20
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+    assert mode.count == 1
+
+
+def test_compiled_functions_run_eagerly_within() -> None:
+    a, b = cancelling(6, 12, 5)
+    compiled = torch.compile(lambda x: torch.relu(x @ b), backend="aot_eager")
+    torch._dynamo.reset()
+    want = torch.relu(gm.matmul(a, b, accuracy="exact"))
+    with emulated() as mode:
+        assert torch.equal(compiled(a), want)
+        assert mode.count == 1
+    native = compiled(a)
+    assert torch.equal(native, torch.relu(a @ b))
+    with emulated() as mode:
+        assert torch.equal(compiled(a), want)
+        assert mode.count == 1
+
+
+def test_subclasses_that_take_operators_apart() -> None:
+    """Products of what such a tensor is made of are emulated, as it has no product of ours."""
+
+    class Boxed(torch.Tensor):
+        inner: torch.Tensor
+
+        @staticmethod
+        def __new__(cls, inner: torch.Tensor) -> "Boxed":
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner: torch.Tensor) -> None:
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            opened = [x.inner if isinstance(x, Boxed) else x for x in args]
+            return Boxed(func(*opened, **(kwargs or {})))
+
+    a, b = cancelling(6, 12, 5)
+    with emulated() as mode:
+        product = Boxed(a) @ b
+    assert isinstance(product, Boxed)
+    assert torch.equal(product.inner, gm.matmul(a, b, accuracy="exact"))
+    assert mode.count == 1

@@ -1,4 +1,4 @@
-"""The operator: gradients against finite differences and torch's own, torch.compile, torch's checks of operators."""
+"""The operator: accuracy of its gradients, torch.compile, torch's checks of operators."""
 
 import numpy as np
 import pytest
@@ -6,31 +6,10 @@ import torch
 
 import gemmulate as gm
 
-SHAPES = [
-    ((4,), (4,)),
-    ((4,), (4, 3)),
-    ((3, 4), (4,)),
-    ((3, 4), (4, 2)),
-    ((2, 1, 3, 4), (5, 4, 2)),
-    ((3, 4), (2, 4, 5)),
-]
-
 
 def random(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     generator = torch.Generator().manual_seed(20261130 + len(shape))
     return torch.randn(shape, dtype=dtype, generator=generator).requires_grad_()
-
-
-@pytest.mark.parametrize("shapes", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_gradients(shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: torch.dtype) -> None:
-    a, b = (random(s, dtype) for s in shapes)
-    assert torch.autograd.gradcheck(gm.matmul, (a, b))
-    assert torch.autograd.gradgradcheck(gm.matmul, (a, b))
-    ours, theirs = gm.matmul(a, b), torch.matmul(a, b)
-    g = torch.randn_like(theirs)
-    for got, want in zip(torch.autograd.grad(ours, (a, b), g), torch.autograd.grad(theirs, (a, b), g), strict=True):
-        torch.testing.assert_close(got, want)
 
 
 def test_gradients_are_products_of_the_same_accuracy() -> None:
@@ -86,6 +65,36 @@ def test_compile(product: str) -> None:
         torch.equal(x, y)
         for x, y in zip(torch.autograd.grad(got, (a, b)), torch.autograd.grad(want, (a, b)), strict=True)
     )
+
+
+def test_export_and_dynamic_shapes() -> None:
+    """Programs of any number of rows, taken once, with the bits of the eager module; torch.func over its weights."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(random((8, 3), torch.float64).detach())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(gm.torch.matmul(x, self.weight, accuracy="exact"))
+
+    layer = Layer()
+    inputs = [random((n, 8), torch.float64).detach() for n in (6, 4, 11)]
+    rows = torch.export.Dim("rows", min=2, max=64)
+    exported = torch.export.export(layer, (inputs[0],), dynamic_shapes={"x": {0: rows}}).module()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
+    for x in inputs:
+        assert torch.equal(exported(x), layer(x))
+        assert torch.equal(compiled(x), layer(x))
+
+    def loss(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, weights, (row,)).sum()
+
+    weights = {"weight": layer.weight.detach()}
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, inputs[0])["weight"]
+    for got, row in zip(per_sample, inputs[0], strict=True):
+        (want,) = torch.autograd.grad(layer(row).sum(), layer.weight)
+        assert torch.equal(got, want)
 
 
 def test_bad_options() -> None:

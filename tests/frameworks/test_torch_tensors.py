@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_overflow_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (torch.ones(2, 2), np.ones((2, 2), np.float32), "b is a ndarray, the other arguments are torch tensors"),
+        (torch.ones(2, 2), np.ones((2, 2), np.float32), "b is a ndarray beside torch tensors"),
         (np.ones((2, 2), np.float32), torch.ones(2, 2), "a is a ndarray"),
         (torch.ones(2, 2).to_sparse(), torch.ones(2, 2), "a is a sparse_coo tensor"),
         (torch.ones(2, 2), torch.ones(2, 2, device="meta"), "b is on device meta"),
@@ -151,6 +152,89 @@ def test_overflow_is_an_error() -> None:
 def test_refusals(a: object, b: object, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         gm.matmul(a, b)
+
+
+KINDS = {
+    "sparse_coo": lambda x: x.to_sparse(),
+    "sparse_csr": lambda x: x.to_sparse_csr(),
+    "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "_mkldnn": lambda x: x.to_mkldnn(),
+    "nested": lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*[Ss]parse.*:UserWarning", "ignore:.*quantiz.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*quantiz.*:UserWarning", "ignore:The PyTorch API of nested:UserWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("product", [gm.matmul, gm.torch.matmul])
+def test_tensors_that_are_not_dense(kind: str, product: Callable[..., torch.Tensor]) -> None:
+    dense = torch.eye(3)
+    with pytest.raises(TypeError, match=f"a is a {kind} tensor; products take dense ones"):
+        product(KINDS[kind](dense), dense)
+    with pytest.raises(TypeError, match=f"b is a {kind} tensor"):
+        product(dense.clone().requires_grad_(), KINDS[kind](dense))
+
+
+@pytest.mark.parametrize("product", [gm.matmul, gm.torch.matmul])
+def test_bad_arguments_of_every_route(product: Callable[..., torch.Tensor]) -> None:
+    """The same error with a gradient, within a transform, and without."""
+
+    def routes(x: torch.Tensor, y: object, **options: object) -> None:
+        yield lambda: product(x, y, **options)
+        yield lambda: product(x.clone().requires_grad_(), y, **options)
+        yield lambda: torch.func.vmap(lambda z: product(z, y, **options))(torch.stack([x, x]))
+
+    eye = torch.eye(3)
+    for x, y, options, error, message in (
+        (eye, eye.numpy(), {}, TypeError, "b is a ndarray beside torch tensors"),
+        (eye, 2.0, {}, TypeError, "b is a float beside torch tensors"),
+        (eye, torch.ones(2, 3), {}, ValueError, r"a's last dimension \(3\) must equal b's second last one \(2\)"),
+        (eye, torch.tensor(1.0), {}, ValueError, "b is 0-dimensional"),
+        (torch.tensor(1.0), eye, {}, ValueError, "a is 0-dimensional"),
+        (eye, eye, {"threads": 2.5}, TypeError, "threads = 2.5 is not an integer"),
+        (eye, eye, {"engine": 5}, ValueError, "engine = 5 is unknown"),
+        (eye, eye, {"accuracy": "best"}, ValueError, "accuracy = 'best'"),
+        (eye, eye.to(torch.float8_e5m2), {}, TypeError, "b has dtype torch.float8_e5m2"),
+        (torch.full((2, 2), 2.0), torch.full((2, 2), 2**60), {}, TypeError, "values beyond 2\\^53"),
+    ):
+        for call in routes(x, y, **options):
+            with pytest.raises(error, match=message):
+                call()
+
+
+def test_subclasses_and_modes_of_torch_s_functions() -> None:
+    """As in torch.matmul: such a subclass stays one, and may take the product over."""
+
+    class Tagged(torch.Tensor):
+        pass
+
+    class Seen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    a, b = torch.from_numpy(spread((3, 4))), torch.from_numpy(spread((4, 2)))
+    for left, right in ((a.as_subclass(Tagged), b), (a, b.as_subclass(Tagged))):
+        for product in (gm.matmul, gm.torch.matmul):
+            got = product(left, right, accuracy="exact")
+            assert type(got) is type(torch.matmul(left, right)) is Tagged
+            assert same(got.as_subclass(torch.Tensor), gm.matmul(a.numpy(), b.numpy(), accuracy="exact"))
+    assert type(gm.matmul(torch.nn.Parameter(a), b)) is torch.Tensor
+    seen: list[object] = []
+    with Seen():
+        gm.matmul(a, b)
+    assert gm.matmul in seen
+
+
+def test_empty_results_have_torch_s_strides() -> None:
+    for left, right in (((0, 4), (4, 3)), ((3, 0), (0, 2)), ((2, 0, 4), (4, 3)), ((0,), (0, 3)), ((5, 4), (4, 0))):
+        a, b = torch.ones(left), torch.ones(right)
+        assert gm.matmul(a, b).stride() == torch.matmul(a, b).stride()
+
+
+def test_zeros_without_memory() -> None:
+    zeros = torch._efficientzerotensor((3, 4), dtype=torch.float64)
+    assert torch.equal(gm.matmul(zeros, torch.ones(4, 2, dtype=torch.float64)), torch.zeros(3, 2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("accuracy", ["fast", "fp64", "exact"])
@@ -276,16 +360,6 @@ def test_tensors_without_memory(engine: str | None) -> None:
     assert (fake.shape, fake.dtype) == (want.shape, torch.float64)
     with pytest.raises(TypeError, match="out, modulus and overflow"):
         torch.func.vmap(lambda x: gm.matmul(x, x, overflow="wrap"))(torch.ones(2, 3, 3, dtype=torch.int64))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, of its dual tensors
-def test_forward_derivatives_are_refused() -> None:
-    a = torch.ones(2, 2)
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(a, a)
-        for product in (gm.matmul, gm.torch.matmul):
-            with pytest.raises(TypeError, match="b carries a forward derivative"):
-                product(a, dual)
 
 
 def test_prepared_and_planned_tensors() -> None:

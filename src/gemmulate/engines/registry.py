@@ -66,7 +66,8 @@ def _own_engines() -> tuple[EngineRecord, ...]:
 _MAX_THREADS = 4096
 
 
-def _thread_count(threads: int | None) -> int | None:
+def thread_count(threads: int | None) -> int | None:
+    """The number itself; TypeError or ValueError where it is none of threads."""
     if threads is None:
         return None
     if type(threads) is not int and (isinstance(threads, bool) or not isinstance(threads, SupportsIndex)):
@@ -83,7 +84,7 @@ def get_engine(name: str | Engine | None = None, threads: int | None = None) -> 
     An engine in place of the name is returned as it is. Raises ValueError for an unknown name, EngineUnavailable for
     one that cannot run here.
     """
-    count = _thread_count(threads)
+    count = thread_count(threads)
     if name is None or isinstance(name, str):
         return _engine(name, count)
     if isinstance(name, Engine):

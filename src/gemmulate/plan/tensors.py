@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
+from gemmulate.engines.registry import thread_count
 from gemmulate.plan.operands import is_array_of, result_dtype
 from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
@@ -37,25 +39,32 @@ def host_array(x: Any, name: str) -> Any:
 def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """`matmul(a, b, …)` of tensors, part of a graph where one of them requires a gradient."""
     from gemmulate.engines import torch_ops
+    from gemmulate.plan.matmul import matmul
 
     for name, x in (("a", a), ("b", b), ("out", out)):
         if not is_tensor(x) and (name != "out" or x is not None):
-            raise TypeError(
-                f"{name} is a {type(x).__name__}, the other arguments are torch tensors: pass tensors alone "
-                "(torch.as_tensor) or NumPy arrays alone (tensor.numpy())"
-            )
+            raise not_a_tensor(x, name)
+    if torch_ops.is_overridden(a, b, out):
+        return torch_ops.overridden(matmul, a, b, out, engine=engine, **options)
     torch_ops.check_tensors(a, b, out)
-    wrapped = torch_ops.is_wrapped(a) or torch_ops.is_wrapped(b)
+    wrapped = any(torch_ops.is_wrapped(x) for x in (a, b, out) if x is not None)
     if wrapped and (out is not None or options["modulus"] is not None or options["overflow"] != "raise"):
         raise TypeError(
-            "a or b belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow have no "
-            "product; leave them away"
+            "an argument belongs to a transform of torch (vmap, a fake tensor, …), where out, modulus and overflow "
+            "have no product; leave them away"
         )
     # A modulus and floats, which alone have gradients, are an error of the product itself.
-    if wrapped or (torch_ops.wants_gradient(a, b, out) and options["modulus"] is None):
-        names = operator_names(engine, options["accuracy"], options["formats"])
-        return operator()(a, b, names[0], names[1], options["threads"], names[2])
+    if wrapped or (torch_ops.wants_derivative(a, b, out) and options["modulus"] is None):
+        settings = operator_settings(options["accuracy"], engine, options["threads"], options["formats"])
+        return operator()(a, b, *settings)
     return multiply_detached(a, b, out, engine, **options)
+
+
+def not_a_tensor(x: Any, name: str) -> TypeError:
+    return TypeError(
+        f"{name} is a {type(x).__name__} beside torch tensors: pass tensors alone (torch.as_tensor) or NumPy arrays "
+        "alone (tensor.numpy())"
+    )
 
 
 def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
@@ -71,7 +80,7 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 
 
 def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
-    from gemmulate.engines.torch_array import TorchArray, as_tensor, capturing, plain, to_numpy
+    from gemmulate.engines.torch_array import TorchArray, as_tensor, capturing, empty, plain, to_numpy
     from gemmulate.engines.torch_ops import note_written
     from gemmulate.plan.matmul import matmul
 
@@ -93,6 +102,9 @@ def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: 
         return out
     if isinstance(result, int) or result.dtype == object:
         return result
+    # NumPy's strides of an empty array are 0, torch takes a length of 0 as one of 1.
+    if not result.size:
+        return empty(result.shape, result.dtype, a.device).tensor
     return as_tensor(np.asarray(result)).to(a.device)
 
 
@@ -136,14 +148,15 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
 
 
 _DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those
+_INSTANCES: WeakValueDictionary[str, Engine] = WeakValueDictionary()  # by the names that stand for them
 
 
 def operator() -> Any:
     """`torch.ops.gemmulate.matmul`, defined when it is first asked for."""
     if not _DEFINED:
-        from gemmulate.engines import torch_ops
+        from gemmulate.engines.torch_operator import define
 
-        _DEFINED.append(torch_ops.define(_forward, result_dtype))
+        _DEFINED.append(define(_forward, result_dtype, lambda engine: _INSTANCES.get(engine or "")))
     return _DEFINED[0]
 
 
@@ -159,22 +172,29 @@ def _forward(  # torch leaves out arguments that equal their defaults
 
     torch_ops.check_tensors(a, b, None)
     options = {"modulus": None, "overflow": "raise", "threads": threads, "formats": formats}
-    return multiply_detached(a, b, None, engine, accuracy=accuracy_of(accuracy), **options)
+    runner = engine if engine is None else _INSTANCES.get(engine, engine)
+    return multiply_detached(a, b, None, runner, accuracy=accuracy_of(accuracy), **options)
 
 
-def operator_names(
-    engine: str | Engine | None, accuracy: str | Bits, formats: str | Sequence[str] | None
-) -> tuple[str, str | None, str | None]:
-    """Accuracy, engine and formats by name, as a torch operator takes them; the errors of `gm.matmul`."""
+def operator_settings(
+    accuracy: str | Bits, engine: str | Engine | None, threads: int | None, formats: str | Sequence[str] | None
+) -> tuple[str, str | None, int | None, str | None]:
+    """The settings as torch's operator takes them, with the errors of `gm.matmul`.
+
+    An engine itself gets a name of its own, which `_forward` knows as long as the engine lives.
+    """
     from gemmulate.plan.matmul import engine_for
 
     if not isinstance(engine, (str, Engine, type(None))) or not isinstance(formats, (str, type(None))):
         engine_for(engine, None, formats)
-    name = engine.name if isinstance(engine, Engine) else engine
+    name = None if isinstance(engine, Engine) else engine
+    if isinstance(engine, Engine):
+        name = f"{engine.name} at {id(engine):#x}"
+        _INSTANCES[name] = engine
     listed = formats if formats is None or isinstance(formats, str) else ",".join(formats)
-    return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, listed
+    return f"Bits({accuracy.n})" if isinstance(accuracy, Bits) else accuracy, name, thread_count(threads), listed
 
 
 def accuracy_of(name: str) -> str | Bits:
-    """The accuracy that `operator_names` names."""
+    """The accuracy that `operator_settings` names."""
     return Bits(int(name[5:-1])) if name.startswith("Bits(") and name[5:-1].isdecimal() else name
