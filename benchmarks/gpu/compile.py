@@ -156,6 +156,8 @@ both in Triton's wheel, Python {python}.
   and their histogram, from the INT8 product of magnitudes.
 - `deconstruct`: one read of a float matrix, all residues out; scaling by powers of two, rounding to nearest even.
 - `residue_gemm`: INT8, BF16 or FP8 products of residue planes, reduced in the epilogue to CRT digits, a byte each.
+- `plane_sums`: the int32 sums of one BF16 or FP8 product, for what `triton-bf16` and `triton-fp8` multiply beside
+  residues (magnitudes, bytes).
 - `recombine`: CRT digits to exact integers in 32-bit limbs, one rounding to a float, or words; optionally which results
   the operands' roundings leave open ("certainty").
 - `fused`: the last two in one kernel; a tile of C goes through all moduli in registers.
@@ -195,9 +197,13 @@ Of one thread for each entry, in the loop over the depth; `magnitudes` has none,
   (the estimate stands in `engine.py`) and else holds the digits of a panel of rows, at most 512 MiB.
 - INT8 tiles of 128 × 128 with eight warps spill 128 bytes on sm_90a, 128 × 256 do not; on sm_80 and sm_120a it is the
   other way round.
-- FP8 needs four products for one of INT8, moved to int32 every 128 steps of the depth: it does not pay where INT8 runs
-  at half of FP8's rate or more. What bounds the depth is Hopper's accumulation in about 14 bits (DeepSeek-AI 2024,
-  "DeepSeek-V3 Technical Report", section 3.5.2); that it suffices was not checked on a GPU.
+- FP8 needs three products for one of INT8 (240 h h' + 16 s s' − 15 l l'), each summed from zero over one block of the
+  depth and joined in FP32: 32 steps on Hopper and Ada, whose FP8 sums are exact below 2^14 in steps of 256; on
+  Blackwell, whose sums are FP32's, whatever holds without spills. The widths were measured by others ("MMA-Sim", arXiv
+  2511.10909; DeepSeek-V3, arXiv 2412.19437, section 3.3.2), not checked on a GPU here. It pays where INT8 runs at less
+  than a third of its rate.
+- BF16 is one product, at half of FP8's rate on NVIDIA's data sheets: where INT8 is slow it comes before FP8
+  (`plan/preferred.py`).
 - The interpreter of Triton 3.9 multiplies the bits of bfloat16 as integers; there the kernel converts them first.
 """
 

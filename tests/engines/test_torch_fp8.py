@@ -10,7 +10,7 @@ from gemmulate.engines import get_engine  # noqa: E402
 from gemmulate.engines.array_engine import ArrayEngine  # noqa: E402
 from gemmulate.engines.array_library import INT32_DEPTH  # noqa: E402
 from gemmulate.engines.torch import on_device  # noqa: E402
-from gemmulate.engines.torch_fp8 import Fp8Library, fp8_depth  # noqa: E402
+from gemmulate.engines.torch_fp8 import Fp8Library, fp8_accumulator, fp8_depth  # noqa: E402
 
 
 def test_depths_follow_from_the_accumulators() -> None:
@@ -19,6 +19,13 @@ def test_depths_follow_from_the_accumulators() -> None:
     assert fp8_depth("fp8_13bit") == 48
     assert (2**14 - 1) // 256 == 63
     assert fp8_depth("fp64") == INT32_DEPTH // 16 * 16
+
+
+def test_accumulators_of_devices() -> None:
+    """Ada and Hopper align to 13 fraction bits, Blackwell as wide as FP32; the processor sums in FP32."""
+    found = {capability: fp8_accumulator(capability) for capability in (None, 89, 90, 100, 103, 120)}
+    assert [c for c, name in found.items() if name == "fp8_13bit"] == [89, 90]
+    assert set(found.values()) == {"fp8_13bit", "fp32"}
 
 
 @pytest.mark.parametrize("accumulator", ["fp32", "fp8_13bit"])

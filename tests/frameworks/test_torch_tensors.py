@@ -297,6 +297,25 @@ def test_the_default_engine_of_a_device_is_tried_first(monkeypatch: pytest.Monke
     trusted_engine.cache_clear()
 
 
+def test_a_cuda_device_tries_engines_by_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the name of the device and the trial are put in place: the list is the catalogue's."""
+    from gemmulate.plan import tensors
+
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def trusted(device: str, names: tuple[str, ...]) -> str:
+        asked.append((device, names))
+        return "native"
+
+    monkeypatch.setattr(tensors, "trusted_engine", trusted)
+    for name in ("NVIDIA B300 SXM6 AC", "NVIDIA H200"):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert tensors.device_engine(torch.device("cuda", 1), None, None) is None  # the host's
+    assert [device for device, _ in asked] == ["cuda:1", "cuda:1"]
+    assert asked[0][1][0] == "triton-bf16"
+    assert asked[1][1] == ("triton", "torch-cuda")
+
+
 @pytest.mark.parametrize("engine", [None, "torch"])
 def test_out_with_a_conjugation_or_negation_pending(engine: str | None) -> None:
     a, b = (torch.complex(*(torch.from_numpy(spread(s, 9)) for _ in range(2))) for s in ((3, 5), (5, 4)))

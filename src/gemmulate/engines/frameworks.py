@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -17,7 +18,8 @@ from gemmulate.engines.base import Engine, EngineRecord
 def framework_records() -> tuple[EngineRecord, ...]:
     """The engines over frameworks with their availability on this machine."""
     on_cpu, on_cuda = _torch_records()
-    return (on_cpu, on_cuda, _fp8(on_cpu), _fp8(on_cuda), _triton_record(on_cuda), _jax_record(), _cupy_record())
+    narrow = (_fp8(on_cpu), _fp8(on_cuda), _fp4(on_cpu), _fp4(on_cuda))
+    return (on_cpu, on_cuda, *narrow, *_triton_records(on_cuda), _jax_record(), _cupy_record())
 
 
 def framework_engine(name: str, device: str) -> Engine:
@@ -36,7 +38,11 @@ _MAKERS = {
     "torch-cuda": ("torch", "torch_engine"),
     "torch-fp8": ("torch_fp8", "fp8_engine"),
     "torch-cuda-fp8": ("torch_fp8", "fp8_engine"),
+    "torch-fp4": ("torch_fp4", "fp4_engine"),
+    "torch-cuda-fp4": ("torch_fp4", "fp4_engine"),
     "triton": ("triton.engine", "triton_engine"),
+    "triton-bf16": ("triton.engine", "triton_engine"),
+    "triton-fp8": ("triton.engine", "triton_engine"),
     "jax": ("jax", "jax_engine"),
     "cupy": ("cupy", "cupy_engine"),
 }
@@ -69,31 +75,59 @@ def _torch_records() -> tuple[EngineRecord, EngineRecord]:
     return records(here, "PyTorch tensors on CUDA: torch._int_mm", True, True)
 
 
-def _triton_record(cuda: EngineRecord) -> EngineRecord:
-    """Triton where torch has CUDA; on the processor where its interpreter is asked for."""
+def _triton_records(cuda: EngineRecord) -> tuple[EngineRecord, ...]:
+    """Triton where torch has CUDA, on the processor where its interpreter is asked for; by formats of the planes."""
 
-    def record(device: str, reason: str, available: bool = False) -> EngineRecord:
-        return EngineRecord("triton", device, ("int8",), available, reason)
+    def records(device: str, reason: str, available: bool = False) -> tuple[EngineRecord, ...]:
+        return (
+            EngineRecord("triton", device, ("int8",), available, reason),
+            EngineRecord("triton-bf16", device, ("bf16",), available, reason),
+            _with_fp8_units(EngineRecord("triton-fp8", device, ("fp8_e4m3",), available, reason)),
+        )
 
     for module in ("torch", "triton"):
         if find_spec(module) is None:
-            return record("cuda", f"{module} is not installed; run `pip install torch triton`")
+            return records("cuda", f"{module} is not installed; run `pip install torch triton`")
     if os.environ.get("TRITON_INTERPRET") == "1":
-        return record("cpu", "Triton's kernels in its interpreter on the processor: for tests, slow", True)
+        return records("cpu", "Triton's kernels in its interpreter on the processor: for tests, slow", True)
     if not cuda.available:
-        return record("cuda", f"{cuda.reason}; or set TRITON_INTERPRET=1 for the interpreter, slow")
-    return record("cuda", "Triton's kernels on CUDA", True)
+        return records("cuda", f"{cuda.reason}; or set TRITON_INTERPRET=1 for the interpreter, slow")
+    return records("cuda", "Triton's kernels on CUDA", True)
+
+
+def _with_fp8_units(record: EngineRecord) -> EngineRecord:
+    """The record, unavailable where the GPU has no FP8 units."""
+    if record.device != "cuda" or not record.available:
+        return record
+    major, minor = import_module("torch").cuda.get_device_capability()
+    if (major, minor) >= (8, 9):
+        return record
+    reason = f"this GPU (compute capability {major}.{minor}) has no FP8 units, those from 8.9 on have"
+    return replace(record, available=False, reason=reason)
 
 
 def _fp8(torch: EngineRecord) -> EngineRecord:
     """The engine beside torch's own whose products run on FP8 planes."""
     reason = torch.reason.replace("torch._int_mm", "torch._scaled_mm on FP8 planes")
-    if torch.device == "cuda" and torch.available:
-        major, minor = import_module("torch").cuda.get_device_capability()
-        if (major, minor) < (8, 9):
-            reason = f"this GPU (compute capability {major}.{minor}) has no FP8 units, those from 8.9 on have"
-            return EngineRecord(f"{torch.name}-fp8", torch.device, ("fp8_e4m3",), False, reason)
-    return EngineRecord(f"{torch.name}-fp8", torch.device, ("fp8_e4m3",), torch.available, reason)
+    return _with_fp8_units(EngineRecord(f"{torch.name}-fp8", torch.device, ("fp8_e4m3",), torch.available, reason))
+
+
+def _fp4(torch: EngineRecord) -> EngineRecord:
+    """The engine beside torch's own whose products run on FP4 planes."""
+    name, reason, available = f"{torch.name}-fp4", torch.reason, torch.available
+    if torch.device == "cpu":
+        reason = reason.replace("torch._int_mm", "a stand-in for products of FP4 planes, for tests")
+    elif available:
+        module = import_module("torch")
+        major, minor = module.cuda.get_device_capability()
+        reason = reason.replace("torch._int_mm", "torch._scaled_mm on FP4 planes (NVFP4)")
+        if major not in (10, 12):
+            reason = f"this GPU (compute capability {major}.{minor}) has no FP4 units, those of 10.x and 12.x have"
+            available = False
+        elif not hasattr(module, "float4_e2m1fn_x2"):
+            reason = f"PyTorch {module.__version__} has no FP4 products; install 2.8 or newer"
+            available = False
+    return EngineRecord(name, torch.device, ("fp4_e2m1",), available, reason)
 
 
 def _jax_record() -> EngineRecord:

@@ -40,6 +40,19 @@ def _with_index(device: torch.device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if bare else device
 
 
+def device_name(device: torch.device) -> str:
+    """What a CUDA device calls itself."""
+    return str(torch.cuda.get_device_name(device))
+
+
+def capability_of(device: torch.device) -> int | None:
+    """Compute capability of a CUDA device, 90 for 9.0; None for the processor."""
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
 @lru_cache(maxsize=1)
 def _int_mm_is_exact() -> bool:
     """Whether torch._int_mm on this processor multiplies the extremes exactly, in shapes of several kernels.

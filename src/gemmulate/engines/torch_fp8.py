@@ -5,8 +5,9 @@ x = 16 h + l with |h|, |l| ≤ 8, and s = h + l: all integers that E4M3 holds (|
     x y = 256 h h' + 16 (s s' − h h' − l l') + l l'      (Karatsuba and Ofman 1962)
 
 Every partial sum is an integer of at most 256 · depth: exact to the depth of the accumulator. Run on the CPU, whose
-sums are FP32. Not run on a GPU: there the strictest accumulator known, that of Hopper and Ada (13 fraction bits survive
-the alignment of FP8 products: DeepSeek-V3, arXiv 2412.19437, section 3.3.2), is assumed of every device.
+sums are FP32. Not run on a GPU. The units of Hopper and Ada keep 13 fraction bits when they align FP8 products, those
+of Blackwell 25, enough for FP32 sums below 2^24 (Xie, Wang, Yang, Yang 2025, "MMA-Sim", arXiv 2511.10909, and its
+source; for Hopper also DeepSeek-V3, arXiv 2412.19437, section 3.3.2).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import INT32_DEPTH, ProductRules, Tensor
-from gemmulate.engines.torch import TorchLibrary
+from gemmulate.engines.torch import TorchLibrary, capability_of
 from gemmulate.formats import accumulator as accumulator_called
 from gemmulate.formats.alphabet import Alphabet
 
@@ -32,11 +33,16 @@ def fp8_depth(accumulator: str) -> int:
     return deepest // _MULTIPLE * _MULTIPLE
 
 
+def fp8_accumulator(capability: int | None) -> str:
+    """What a device sums FP8 products in, by compute capability (90 for 9.0; None: the processor)."""
+    return "fp32" if capability is None or capability >= 100 else "fp8_13bit"
+
+
 class Fp8Library(TorchLibrary):
     """Tensors on one device; INT8 products as three products of FP8 planes."""
 
     def __init__(self, device: str = "cpu", accumulator: str | None = None) -> None:
-        name = accumulator or ("fp32" if torch.device(device).type == "cpu" else "fp8_13bit")
+        name = accumulator or fp8_accumulator(capability_of(torch.device(device)))
         super().__init__(device, ProductRules(least_depth=_MULTIPLE, multiple=_MULTIPLE, depth=fp8_depth(name)))
         self._one = torch.ones((), dtype=torch.float32, device=self.device)
 

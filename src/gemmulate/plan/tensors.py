@@ -16,6 +16,7 @@ from gemmulate.engines import get_engine
 from gemmulate.engines.base import Engine
 from gemmulate.engines.registry import thread_count
 from gemmulate.plan.operands import is_array_of, result_dtype
+from gemmulate.plan.preferred import preferred_engines
 from gemmulate.plan.trusted import trusted_engine
 from gemmulate.schemes.accuracy import Bits
 
@@ -127,8 +128,8 @@ def check_capturable(a: Any, b: Any, runner: Engine | None, options: dict[str, A
 def device_engine(device: Any, engine: str | Engine | None, threads: int | None) -> Engine | None:
     """The engine that multiplies tensors where they are; None where the product runs on the host.
 
-    By default that is, for a CUDA device, Triton's or torch's (`trusted_engine`). The name of another engine takes the
-    product to the host, from any device.
+    By default that is, for a CUDA device, the first of `preferred_engines` that proves itself (`trusted_engine`). The
+    name of another engine takes the product to the host, from any device.
     """
     if engine is None:
         if device.type == "cpu":
@@ -138,7 +139,9 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
                 f'a is on device {device}, for which there is no engine; move it to the CPU, or pass engine="native" '
                 "to have it copied there and back"
             )
-        engine = trusted_engine(str(device), ("triton", "torch-cuda"))
+        from gemmulate.engines.torch import device_name
+
+        engine = trusted_engine(str(device), preferred_engines(device_name(device)))
     runner = get_engine(engine, threads)
     if runner.arrays is None:
         return None

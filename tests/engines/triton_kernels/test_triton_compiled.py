@@ -18,7 +18,15 @@ from gemmulate.engines.triton import ahead
 
 @pytest.mark.parametrize("capability", [90, 120])
 @pytest.mark.parametrize(
-    "kernel", ["deconstruct float64, 54 bits", "residue_gemm int8", "recombine_floats, 15 moduli", "settle float64"]
+    "kernel",
+    [
+        "deconstruct float64, 54 bits",
+        "residue_gemm int8",
+        "residue_gemm fp8",
+        "plane_sums fp8",
+        "recombine_floats, 15 moduli",
+        "settle float64",
+    ],
 )
 def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) -> None:
     variant = next(v for v in ahead.variants(capability) if v.name == kernel)
@@ -60,13 +68,17 @@ def test_a_size_of_one(kernel: str, size: str) -> None:
 
 
 def test_the_products_use_the_tensor_units() -> None:
-    """wgmma on Hopper, 8-bit integers; m16n8k32 elsewhere."""
-    for capability, instruction in (
-        (90, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"),
-        (80, "m16n8k32.row.col"),
+    """wgmma on Hopper, tcgen05 on datacentre Blackwell, m16n8k32 elsewhere."""
+    for capability, kernel, instruction in (
+        (90, "int8", "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"),
+        (80, "int8", "m16n8k32.row.col"),
+        (90, "fp8", "k32.f32.e4m3.e4m3"),
+        (100, "bf16", "tcgen05.mma.cta_group::1.kind::f16"),
+        (100, "fp8", "tcgen05.mma.cta_group::1.kind::f8f6f4"),
+        (120, "fp8", "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
     ):
-        variant = next(v for v in ahead.variants(capability) if v.name == "residue_gemm int8")
-        assert instruction in ahead.compile_variant(variant, capability).ptx
+        variant = next(v for v in ahead.variants(capability) if v.name == f"residue_gemm {kernel}")
+        assert instruction in ahead.compile_variant(variant, capability).ptx, (capability, kernel)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,8 @@ def test_integers() -> None:
 
 
 def test_availability_names_the_way_out() -> None:
-    record = next(r for r in gm.engines() if r.name == "triton")
-    assert record.available
-    assert record.device == "cpu"
-    assert "interpreter" in record.reason
+    for name, formats in (("triton", ("int8",)), ("triton-bf16", ("bf16",)), ("triton-fp8", ("fp8_e4m3",))):
+        record = next(r for r in gm.engines() if r.name == name)
+        assert record.available
+        assert (record.device, record.formats) == ("cpu", formats)
+        assert "interpreter" in record.reason

@@ -11,10 +11,13 @@ import torch
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, covers
 from gemmulate.engines.rounding import FLOAT_FORMATS, round_to_float
+from gemmulate.engines.triton import residue_gemm as module
 from gemmulate.engines.triton.floating import layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
-from gemmulate.engines.triton.residue_gemm import as_format, residue_gemm
+from gemmulate.engines.triton.residue_gemm import as_format, fp8_depth, gemm_blocks, plane_sums, residue_gemm
+from gemmulate.formats import accumulator
+from gemmulate.formats.alphabet import Alphabet
 
 BLOCKS = (16, 16, 32, 4, 2)
 
@@ -101,11 +104,48 @@ def test_depths_beyond_one_accumulator(plane_format: Any) -> None:
 
 
 def test_parts_for_fp8_are_exact() -> None:
-    """Every residue is 16 h + l with parts that E4M3 holds, and no product of parts exceeds 64."""
+    """Every residue is 16 h + l, with h + l beside them, and x y = 240 h h' + 16 s s' − 15 l l' for every pair."""
     every = torch.arange(-128, 128, dtype=torch.int8)[None, None]
-    parts = as_format(every, "fp8_e4m3").to(torch.float32)
-    assert torch.equal(16 * parts[:, 0] + parts[:, 1], every.to(torch.float32))
-    assert parts.abs().max() == 8
+    high, low, both = as_format(every, "fp8_e4m3").to(torch.float32)[0]
+    assert torch.equal(16 * high + low, every.to(torch.float32)[0])
+    assert torch.equal(high + low, both)
+    assert max(high.abs().max(), low.abs().max()) == 8
+    h, l, s = (part.T * part for part in (high, low, both))  # noqa: E741 - the field's letters
+    assert torch.equal(240 * h + 16 * s - 15 * l, every.to(torch.float32)[0].T * every.to(torch.float32)[0])
+
+
+def test_blocks_for_fp8_are_as_deep_as_its_sums_are_exact() -> None:
+    """The accumulators of gm.formats: 14 bits on Hopper and Ada, FP32 on Blackwell, for parts of at most 16."""
+    parts = Alphabet(tuple(range(-16, 17)))
+    for capability, name in ((89, "fp8_13bit"), (90, "fp8_13bit"), (100, "fp32"), (103, "fp32"), (120, "fp32")):
+        deepest = accumulator(name).max_depth(parts, parts)
+        assert gemm_blocks(2, capability)[2] <= fp8_depth(capability) <= deepest
+    assert 2 * fp8_depth(90) > accumulator("fp8_13bit").max_depth(parts, parts)  # no power of two more
+
+
+def test_deeper_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "capability_of", lambda device: 90)
+    planes = as_format(torch.zeros((1, 2, 64), dtype=torch.int8), "fp8_e4m3")
+    with pytest.raises(ValueError, match="blocks of depth 64: FP8 sums are exact to 32 here"):
+        residue_gemm(planes, planes, ResidueSystem((256,)), (16, 16, 64, 4, 2))
+    residue_gemm(planes, planes, ResidueSystem((256,)), (16, 16, 32, 4, 2))
+
+
+@pytest.mark.parametrize("plane_format", ["bfloat16", "fp8_e4m3"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 70, 33), (3, 2, 1601), (2, 3, 0)])
+def test_sums_of_bytes(plane_format: Any, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(-128, 128, (v, k), dtype=np.int8) for v in (m, n))
+    a[0], b[-1] = -128, -128
+    got = plane_sums(tensor(a), tensor(b), plane_format)
+    assert got.dtype == torch.int32
+    assert (got.numpy() == a.astype(np.int64) @ b.astype(np.int64).T).all()
+
+
+def test_sums_beyond_int32_are_refused() -> None:
+    a = torch.zeros((1, 65_281), dtype=torch.int8)
+    with pytest.raises(ValueError, match="depth = 65281 exceeds 65280"):
+        plane_sums(a, a, "bfloat16")
 
 
 @pytest.mark.parametrize("count", range(1, 31))

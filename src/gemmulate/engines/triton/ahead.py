@@ -130,6 +130,15 @@ def _gemm(kind: int, capability: int) -> Variant:
     return Variant(name, kernel, arguments, constants, warps, stages)
 
 
+def _plane_sums(kind: int, capability: int) -> Variant:
+    product = _gemm(kind, capability)
+    sizes = {name: of for name, of in _GEMM_SIZES.items() if not name.startswith("plane")}
+    arguments = {"a": _OPERAND[kind], "b": _OPERAND[kind], "sums": "*i32", **sizes}
+    constants = {name: value for name, value in product.constants.items() if name != "SHALLOW"}
+    name, kernel = f"plane_sums {_KIND_NAMES[kind]}", residue_gemm.plane_sums_kernel
+    return Variant(name, kernel, arguments, constants, product.warps, product.stages)
+
+
 _ROUNDING = {
     "row_exponent": "*i32",
     "column_exponent": "*i32",
@@ -184,6 +193,7 @@ def variants(capability: int) -> tuple[Variant, ...]:
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),
         *(_gemm(kind, capability) for kind in kinds),
+        *(_plane_sums(kind, capability) for kind in kinds if kind),  # of INT8 they are torch's
         _recombine(15, False),
         _recombine(15, True),
         _recombine(20, False),

@@ -1,8 +1,11 @@
 """The Triton engine: the array engine on torch tensors, whose residue products run in Triton's kernels.
 
 Floats are surveyed and come apart in one read each (`survey`, `deconstruct`); products go through `residue_gemm` and
-`recombine`, or through `fused` where the depth is small. All else is the array engine's, the INT8 product of magnitudes
-included. Not run on a GPU: the tests run the interpreter.
+`recombine`, or through `fused` where the depth is small. All else is the array engine's. Not run on a GPU: the tests
+run the interpreter.
+
+`triton` multiplies INT8 planes. For devices whose INT8 is slow `triton-bf16` and `triton-fp8` multiply the same
+residues as BF16 planes and as three FP8 ones, and all other INT8 products likewise (`PlaneLibrary`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch
 
 from gemmulate.engines import progress, spans
 from gemmulate.engines.array_engine import ArrayEngine
+from gemmulate.engines.array_library import ProductRules, Tensor
 from gemmulate.engines.array_operand import ArrayOperand, load, store
 from gemmulate.engines.base import (
     NO_EXPONENT,
@@ -38,7 +42,7 @@ from gemmulate.engines.triton.deconstruct import deconstruct
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
-from gemmulate.engines.triton.residue_gemm import residue_gemm
+from gemmulate.engines.triton.residue_gemm import DEPTH, PlaneFormat, as_format, plane_sums, residue_gemm
 from gemmulate.engines.triton.settle import settle
 
 # CRT digits of a panel of rows: 512 MiB.
@@ -52,6 +56,20 @@ _SUMS = 1 << 27
 FUSED_DEPTH = 200
 # Five registers of four digits for each element; docs/triton-kernels.md has no spills up to there.
 FUSED_MODULI = 20
+
+_PLANE_FORMATS: dict[str, PlaneFormat] = {"triton": "int8", "triton-bf16": "bfloat16", "triton-fp8": "fp8_e4m3"}
+
+
+class PlaneLibrary(TorchLibrary):
+    """Tensors on one device; INT8 products through planes of another format, by Triton."""
+
+    def __init__(self, device: str, plane_format: PlaneFormat) -> None:
+        super().__init__(device, ProductRules(depth=int(DEPTH.value)))
+        self._plane_format = plane_format
+
+    def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            return plane_sums(a, b, self._plane_format)
 
 
 def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,10 +87,11 @@ def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
 class TritonEngine(ArrayEngine):
     """Kernels on CUDA, or in Triton's interpreter on the processor."""
 
-    def __init__(self, name: str, device: str, fused: bool | None = None) -> None:
-        library = TorchLibrary(device)
+    def __init__(self, name: str, device: str, fused: bool | None = None, plane_format: PlaneFormat = "int8") -> None:
+        library = TorchLibrary(device) if plane_format == "int8" else PlaneLibrary(device, plane_format)
         super().__init__(name, library)
         self._device = library.device
+        self._plane_format = plane_format
         self._fused = fused  # None: by depth and moduli
 
     def _int32(self, x: Array) -> torch.Tensor:
@@ -81,6 +100,8 @@ class TritonEngine(ArrayEngine):
         return to_device(np.array(x, dtype=np.int32), self._device)
 
     def _takes_fused(self, depth: int, system: ResidueSystem) -> bool:
+        if self._plane_format != "int8":
+            return False  # the fused tiles are those of INT8
         if self._fused is not None:
             return self._fused
         return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
@@ -148,14 +169,15 @@ class TritonEngine(ArrayEngine):
 
     def _rows_at_a_time(
         self, left: ArrayOperand, right: ArrayOperand, system: ResidueSystem, fused: bool
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Panels of rows whose digits fit the memory set aside for them, with the left operand's planes of them."""
+    ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+        """Panels of rows whose digits fit the memory set aside for them, with planes of theirs and of all columns."""
         m, n = left.planes.shape[1], right.planes.shape[1]
+        columns = as_format(right.planes, self._plane_format)
         rows = m if fused else max(1, _DIGITS // (len(system.moduli) * max(1, n)))
         report = progress.current()
         for start in range(0, m if n else 0, max(1, rows)):
             part = slice(start, min(start + rows, m))
-            yield part, left.planes[:, part]
+            yield part, as_format(left.planes[:, part], self._plane_format), columns
             if report:
                 report(part.stop, m)
 
@@ -177,16 +199,16 @@ class TritonEngine(ArrayEngine):
         rows, columns = self._int32(row_exponent), self._int32(column_exponent)
         uncertain: list[npt.NDArray[np.int64]] = [np.zeros((0, 2), dtype=np.int64)]
         zeros: Any = 0
-        for part, planes in self._rows_at_a_time(a, b, system, fused):
-            result = torch.empty((planes.shape[1], len(columns)), dtype=layout.carrier, device=self._device)
+        for part, planes, right_planes in self._rows_at_a_time(a, b, system, fused):
+            result = torch.empty((planes.shape[-2], len(columns)), dtype=layout.carrier, device=self._device)
             certainty = None
             if check is not None:
                 certainty = Certainty(self._int32(a.inexact[part]), self._int32(b.inexact), *check)
             if fused:
-                open_ = fused_floats(planes, b.planes, system, rows[part], columns, result, layout, certainty)
+                open_ = fused_floats(planes, right_planes, system, rows[part], columns, result, layout, certainty)
             else:
                 with spans.span(spans.PRODUCTS):
-                    digits = residue_gemm(planes, b.planes, system)
+                    digits = residue_gemm(planes, right_planes, system)
                 open_ = recombine_floats(digits, system, rows[part], columns, result, layout, certainty)
             if open_ is not None:
                 uncertain.append(torch.nonzero(open_).cpu().numpy() + np.array([part.start, 0]))
@@ -209,13 +231,13 @@ class TritonEngine(ArrayEngine):
         """Panels of results (rows, n, words), int64, and their largest bit lengths."""
         a, b = self._own(left), self._own(right)
         fused = self._takes_fused(a.planes.shape[2], system)
-        for part, planes in self._rows_at_a_time(a, b, system, fused):
-            result = torch.empty((planes.shape[1], b.planes.shape[1], words), dtype=torch.int64, device=self._device)
+        for part, planes, right_planes in self._rows_at_a_time(a, b, system, fused):
+            result = torch.empty((planes.shape[-2], b.planes.shape[1], words), dtype=torch.int64, device=self._device)
             if fused:
-                bits = fused_words(planes, b.planes, system, result)
+                bits = fused_words(planes, right_planes, system, result)
             else:
                 with spans.span(spans.PRODUCTS):
-                    digits = residue_gemm(planes, b.planes, system)
+                    digits = residue_gemm(planes, right_planes, system)
                 bits = recombine_words(digits, system, result)
             yield part, result, bits
 
@@ -239,5 +261,5 @@ class TritonEngine(ArrayEngine):
 
 @functools.lru_cache(maxsize=64)  # operands are those of one library
 def triton_engine(name: str, device: str) -> TritonEngine:
-    """The engine on a torch device."""
-    return TritonEngine(name, device)
+    """The engine on a torch device, its planes' format by its name."""
+    return TritonEngine(name, device, plane_format=_PLANE_FORMATS[name])

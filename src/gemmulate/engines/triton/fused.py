@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch import capability_of
 from gemmulate.engines.triton.floating import FloatLayout
 from gemmulate.engines.triton.multiword import add_digit, crt_table, limb_count, no_digits, settle
 from gemmulate.engines.triton.recombine import Certainty, store_float, store_words, wide_limbs
 from gemmulate.engines.triton.residue_gemm import (
     Blocks,
-    capability_of,
     multiply_planes,
     plane_arguments,
     reduction_table,

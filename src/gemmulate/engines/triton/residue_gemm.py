@@ -3,13 +3,15 @@
 INT8: |a b| ≤ 2^14, so int32 holds sums to depth 2^17; after DEPTH terms the sum is reduced and goes on from there.
 
 BF16: every integer of 8 bits is a bfloat16. Sums of products stay exact in float32 below 2^24, depth 1,024; they are
-added to int32 every BF16_DEPTH. The tensor units keep at least 24 bits when they align the terms (Fasi, Higham,
+added to int32 every FP32_DEPTH. The tensor units keep at least 24 bits when they align the terms (Fasi, Higham,
 Mikaitis, Pranesh 2021, "Numerical behavior of NVIDIA tensor cores").
 
-FP8 (E4M3, four significant bits): a residue is 16 h + l, −8 ≤ l ≤ 7, |h| ≤ 8, both exact; four products for one.
-Hopper's tensor units keep about 14 bits of an FP8 sum (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section
-3.5.2); products of two parts are at most 64, so that sums to depth FP8_DEPTH = 128 stay within 2^13 and are moved to
-int32 there. That 14 bits suffice follows from this report and was not checked on a GPU.
+FP8 (E4M3, four significant bits): a residue is 16 h + l, and x y = 240 h h' + 16 s s' − 15 l l' with s = h + l: three
+products of parts that E4M3 holds exactly (`torch_fp8`), each summed over one block of the depth from zero, |sum| ≤ 256
+for a step. Hopper and Ada keep 13 fraction bits of an FP8 sum, so that sums below 2^14 are exact: FP8_DEPTH = 32 steps,
+the largest power of two below 64. Blackwell keeps 25 (both measured: Xie, Wang, Yang, Yang 2025, "MMA-Sim", arXiv
+2511.10909, and its source). Not checked on a GPU. The sums of each block join in FP32, the smaller ones first: before a
+block of K steps |sum| ≤ 2^14 (768 − K), and 15 · 64 K + 16 · 256 K < 2^14 K, so that all stays within 2^14 · 768.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ import triton
 import triton.language as tl
 
 from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.torch import capability_of
 from gemmulate.engines.torch_array import to_device
-from gemmulate.engines.torch_fp8 import high_and_low
+from gemmulate.engines.torch_fp8 import fp8_accumulator, high_and_low
 
 # |sum| ≤ 255 + 65,280 · 2^14 < 2^30, as the reduction asks for; a multiple of every BLOCK_K.
 DEPTH = tl.constexpr(65280)
-BF16_DEPTH = tl.constexpr(768)  # 768 · 2^14 < 2^24, a multiple of BLOCK_K
-FP8_DEPTH = 128
+FP32_DEPTH = tl.constexpr(768)  # 768 · 2^14 < 2^24, a multiple of BLOCK_K
+FP8_DEPTH = 32  # 32 · 256 < 2^14, of Hopper and Ada
+FP8_DEPTH_BLACKWELL = 128  # 65,536 · 256 = 2^24; no block is deeper than this
 
 INT8 = tl.constexpr(0)
 BF16 = tl.constexpr(1)
@@ -94,7 +98,7 @@ def multiply_planes(
     """Σ_k a_ik b_jk mod m of one tile, int32 in [0, m).
 
     a: pointers (BLOCK_M, BLOCK_K), b: pointers (BLOCK_K, BLOCK_N) at depth 0. FP8: those of the parts h; the parts l
-    lie low_a and low_b further. SHALLOW: depth ≤ DEPTH, no reduction on the way.
+    and s lie low_a and low_b further each. SHALLOW: depth ≤ DEPTH, no reduction on the way.
     """
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     if SHALLOW:
@@ -131,24 +135,31 @@ def add_products(
             y = load_tile(b + k, k, depth, KIND, BLOCK_K, EVEN, False)
             total = tl.dot(x, y, total, out_dtype=tl.int32)
     elif KIND == BF16:
-        for first in range(start, stop, BF16_DEPTH):
+        for first in range(start, stop, FP32_DEPTH):
             part = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for k in range(first, tl.minimum(first + BF16_DEPTH, stop), BLOCK_K):
+            for k in range(first, tl.minimum(first + FP32_DEPTH, stop), BLOCK_K):
                 x = load_tile(a + k, k, depth, KIND, BLOCK_K, EVEN, True)
                 y = load_tile(b + k, k, depth, KIND, BLOCK_K, EVEN, False)
                 part = tl.dot(x.to(tl.float32), y.to(tl.float32), part) if INTERPRETED else tl.dot(x, y, part)
             total += part.to(tl.int32)
     else:
-        tl.static_assert(BLOCK_K <= 128, "FP8 sums are exact to depth 128")
-        for k in range(start, stop, BLOCK_K):
-            xh = load_tile(a + k, k, depth, KIND, BLOCK_K, EVEN, True)
-            xl = load_tile(a + low_a + k, k, depth, KIND, BLOCK_K, EVEN, True)
-            yh = load_tile(b + k, k, depth, KIND, BLOCK_K, EVEN, False)
-            yl = load_tile(b + low_b + k, k, depth, KIND, BLOCK_K, EVEN, False)
-            total += tl.dot(xh, yh).to(tl.int32) * 256
-            total += (tl.dot(xh, yl).to(tl.int32) + tl.dot(xl, yh).to(tl.int32)) * 16
-            total += tl.dot(xl, yl).to(tl.int32)
+        for first in range(start, stop, FP32_DEPTH):
+            part = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for k in range(first, tl.minimum(first + FP32_DEPTH, stop), BLOCK_K):
+                high = dot_of_parts(a, b, 0, low_a, low_b, k, depth, KIND, EVEN, BLOCK_K)
+                low = dot_of_parts(a, b, 1, low_a, low_b, k, depth, KIND, EVEN, BLOCK_K)
+                both = dot_of_parts(a, b, 2, low_a, low_b, k, depth, KIND, EVEN, BLOCK_K)
+                part = tl.fma(high, 240.0, tl.fma(both, 16.0, tl.fma(low, -15.0, part)))
+            total += part.to(tl.int32)
     return total
+
+
+@triton.jit
+def dot_of_parts(a, b, part, low_a, low_b, k, depth, KIND: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Σ over one block of the depth of the products of part h (0), l (1) or s (2), float32 from zero."""
+    x = load_tile(a + part * low_a + k, k, depth, KIND, BLOCK_K, EVEN, True)
+    y = load_tile(b + part * low_b + k, k, depth, KIND, BLOCK_K, EVEN, False)
+    return tl.dot(x, y)
 
 
 @triton.jit
@@ -205,15 +216,46 @@ def residue_gemm_kernel(
     tl.store(digits + at, digit.to(tl.uint8), mask=(i < m)[:, None] & (j < n)[None, :])
 
 
+@triton.jit
+def plane_sums_kernel(
+    a,
+    b,
+    sums,
+    m,
+    n,
+    depth,
+    stride_a,
+    stride_b,
+    low_a,
+    low_b,
+    KIND: tl.constexpr,
+    EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """One tile of Σ_k a_ik b_jk, int32, of one plane of depth ≤ DEPTH."""
+    tile_m, tile_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP)
+    x = tile_pointers(a, tile_m * BLOCK_M, m, stride_a, BLOCK_M, BLOCK_K)
+    y = tile_pointers(b, tile_n * BLOCK_N, n, stride_b, BLOCK_N, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    total = add_products(total, x, y.T, 0, depth, depth, low_a, low_b, KIND, EVEN, BLOCK_M, BLOCK_N, BLOCK_K)
+    i = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    tl.store(sums + i.to(tl.int64)[:, None] * n + j[None, :], total, mask=(i < m)[:, None] & (j < n)[None, :])
+
+
 def as_format(planes: torch.Tensor, plane_format: PlaneFormat) -> torch.Tensor:
-    """INT8 planes (moduli, vectors, depth) in another format; FP8: (moduli, 2, vectors, depth), parts h and l."""
+    """INT8 planes (moduli, vectors, depth) in another format; FP8: (moduli, 3, vectors, depth), parts h, l, h + l."""
     if plane_format == "int8":
         return planes
     if plane_format == "bfloat16":
         return planes.to(torch.bfloat16)
     if plane_format != "fp8_e4m3":
         raise ValueError(f"plane_format = {plane_format!r} is unknown; use int8, bfloat16 or fp8_e4m3")
-    return torch.stack(high_and_low(planes), dim=1).to(torch.float32).to(torch.float8_e4m3fn)
+    high, low = high_and_low(planes)
+    return torch.stack((high, low, high + low), dim=1).to(torch.float8_e4m3fn)
 
 
 Blocks = tuple[int, int, int, int, int]
@@ -221,10 +263,15 @@ Blocks = tuple[int, int, int, int, int]
 # By what registers and shared memory hold without spills (docs/triton-kernels.md), not by time. The tensor units of
 # Hopper and datacentre Blackwell read operands from shared memory, those of the others from registers.
 _BLOCKS: dict[str, dict[int, Blocks]] = {
-    "shared": {0: (128, 256, 128, 8, 3), 1: (128, 64, 64, 8, 4), 2: (128, 64, 128, 8, 3)},
-    "registers": {0: (128, 128, 128, 8, 3), 1: (128, 64, 64, 8, 3), 2: (128, 64, 64, 8, 2)},
+    "shared": {0: (128, 256, 128, 8, 3), 1: (128, 64, 64, 8, 4), 2: (128, 64, 128, 8, 2)},
+    "registers": {0: (128, 128, 128, 8, 3), 1: (128, 64, 64, 8, 3), 2: (64, 128, FP8_DEPTH, 8, 3)},
     "interpreter": {0: (64, 64, 256, 4, 1), 1: (64, 64, 256, 4, 1), 2: (64, 64, 128, 4, 1)},
 }
+
+
+def fp8_depth(capability: int | None) -> int:
+    """The deepest block over which a device's FP8 sums are exact; capability as `gemm_blocks`."""
+    return FP8_DEPTH if fp8_accumulator(capability) == "fp8_13bit" else FP8_DEPTH_BLACKWELL
 
 
 @lru_cache(maxsize=8)
@@ -233,16 +280,13 @@ def gemm_blocks(kind: int, capability: int | None) -> Blocks:
 
     capability: 90 for sm_90; None for the interpreter.
     """
-    family = "interpreter" if capability is None else "shared" if 90 <= capability < 120 else "registers"
+    if capability is None:
+        family = "interpreter"
+    elif kind == _KINDS[torch.float8_e4m3fn] and fp8_depth(capability) == FP8_DEPTH:
+        family = "registers"  # its block of the depth is the one that Hopper sums exactly
+    else:
+        family = "shared" if 90 <= capability < 120 else "registers"
     return _BLOCKS[family][kind]
-
-
-def capability_of(device: torch.device) -> int | None:
-    """Compute capability of a CUDA device, 90 for 9.0; None for the processor."""
-    if device.type != "cuda":
-        return None
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
 
 
 def plane_arguments(a: torch.Tensor, b: torch.Tensor, block_k: int) -> tuple[int, tuple[int, ...], bool, bool]:
@@ -250,11 +294,17 @@ def plane_arguments(a: torch.Tensor, b: torch.Tensor, block_k: int) -> tuple[int
     if a.dtype != b.dtype or a.dtype not in _KINDS:
         names = ", ".join(str(dtype) for dtype in _KINDS)
         raise TypeError(f"planes of {a.dtype} and {b.dtype}; give both as one of {names}")
-    if a.shape[0] != b.shape[0] or a.shape[-1] != b.shape[-1] or a.stride(-1) != 1 or b.stride(-1) != 1:
+    if (
+        a.shape[0] != b.shape[0]
+        or a.shape[-1] != b.shape[-1]
+        or (a.shape[-1] > 1 and not a.stride(-1) == b.stride(-1) == 1)
+    ):
         raise ValueError(
             f"planes of shapes {tuple(a.shape)} and {tuple(b.shape)}: moduli and depth must agree, depth be contiguous"
         )
     kind, depth = _KINDS[a.dtype], a.shape[-1]
+    if kind == 2 and block_k > fp8_depth(capability_of(a.device)):
+        raise ValueError(f"blocks of depth {block_k}: FP8 sums are exact to {fp8_depth(capability_of(a.device))} here")
     low = (a.stride(1), b.stride(1)) if kind == 2 else (0, 0)
     strides = (a.stride(-2), b.stride(-2), *low, a.stride(0), b.stride(0))
     return kind, strides, depth % block_k == 0, depth <= int(DEPTH.value)
@@ -294,3 +344,40 @@ def residue_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, blocks
         enable_fp_fusion=False,
     )
     return digits
+
+
+def plane_sums(a: torch.Tensor, b: torch.Tensor, plane_format: PlaneFormat) -> torch.Tensor:
+    """Σ_k a_ik b_jk, int32 (m, n), exact, through planes of a format.
+
+    a (m, depth) and b (n, depth): int8, any strides, depth ≤ DEPTH; ValueError beyond.
+    """
+    x, y = (as_format(v.contiguous()[None], plane_format) for v in (a, b))
+    block_m, block_n, block_k, warps, stages = gemm_blocks(_KINDS[x.dtype], capability_of(a.device))
+    kind, (stride_a, stride_b, low_a, low_b, *_), even, shallow = plane_arguments(x, y, block_k)
+    (m, depth), n = a.shape, b.shape[0]
+    if not shallow:
+        raise ValueError(f"depth = {depth} exceeds {DEPTH.value}, to which int32 sums are exact; cut it")
+    sums = torch.zeros((m, n), dtype=torch.int32, device=a.device)
+    if sums.numel() and depth:
+        plane_sums_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
+            x,
+            y,
+            sums,
+            m,
+            n,
+            depth,
+            stride_a,
+            stride_b,
+            low_a,
+            low_b,
+            KIND=kind,
+            EVEN=even,
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            BLOCK_K=block_k,
+            GROUP=8,
+            num_warps=warps,
+            num_stages=stages,
+            enable_fp_fusion=False,
+        )
+    return sums
