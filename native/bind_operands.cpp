@@ -4,6 +4,13 @@
 namespace gemmulate {
 
 void bind_operands(nanobind::module_& m) {
+  // Bytes for a result, from the pool of buffers in large pages (AlignedBytes).
+  m.def("empty", [](size_t bytes) {
+    auto* owner = new AlignedBytes(bytes);
+    const nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<AlignedBytes*>(p); });
+    return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(owner->get(), {bytes}, capsule);
+  }, nb::arg("bytes"));
+
   m.def("scan", [](const std::string& isa, Matrix x, std::optional<Vector<int32_t>> inner, int threads, nb::object progress) {
     const View v = view_of(x);
     const int32_t* e = optional_vector(inner, v.depth);

@@ -12,7 +12,7 @@ namespace {
 
 // Vectors that one task packs and depth of one of its blocks: whole panels of every width, and runs of memory that are
 // long enough for its prefetchers whichever way the matrix lies.
-constexpr int64_t kGroup = 96, kRightGroup = 128, kDepth = 128;
+constexpr int64_t kGroup = 96, kRightGroup = 128, kDepth = 128, kAhead = 4;
 
 int item_bytes(Type type) {
   switch (type) {
@@ -53,6 +53,7 @@ Operand pack_digits(const Isa& isa, bool left, const View& x, const DigitSystem&
   const int64_t high = left ? p - 1 : system.balanced_high();
   const int64_t group = (left ? kGroup : kRightGroup) / o.width * o.width;
   const bool across = std::abs(x.stride_v) < std::abs(x.stride_k);  // neighbours in memory are different vectors
+  const int item = item_bytes(x.type);
   const double ns = static_cast<double>(x.vectors) * static_cast<double>(x.depth) * (1.0 + 0.1 * planes);
   parallel_for((x.vectors + group - 1) / group, useful_threads(ns, threads), poll, [&](int64_t index) {
     thread_local std::vector<uint8_t> buffer;
@@ -68,6 +69,12 @@ Operand pack_digits(const Isa& isa, bool left, const View& x, const DigitSystem&
       const int64_t plane = kRightGroup * kDepth;
       if (nv < padded || np < block) std::fill(buffer.begin(), buffer.end(), 0);
       for (int64_t i = 0; i < outer; ++i) {
+        // Runs lie too far apart for the processor to see the next one coming.
+        if (stride_inner == 1 && i + kAhead < outer) {
+          const auto* next = static_cast<const uint8_t*>(x.data) +
+                             (v0 * x.stride_v + p0 * x.stride_k + (i + kAhead) * stride_outer) * item;
+          for (int64_t b = 0; b < inner * item; b += 64) __builtin_prefetch(next + b);
+        }
         read_run(isa, x, v0 * x.stride_v + p0 * x.stride_k + i * stride_outer, stride_inner, inner, p, high, run);
         isa.modular.cut(system.bits, system.digits, !left, run, inner, buffer.data() + i * row, plane);
       }

@@ -73,8 +73,8 @@ constexpr size_t kHugePage = size_t{1} << 21;
 }  // namespace
 
 AlignedBytes::AlignedBytes(size_t bytes) : size_(bytes) {
-  // Two-megabyte pages where the buffer is large: page faults of 4 KiB cost more than the conversion itself.
-  const size_t align = bytes >= kHugePage ? kHugePage : 64;
+  // Two-megabyte pages where the buffer fills half of one: page faults of 4 KiB cost more than the conversion itself.
+  const size_t align = bytes >= kHugePage / 2 ? kHugePage : 64;
   const size_t rounded = std::max(align, (bytes + align - 1) / align * align);
   uint8_t* p = align == kHugePage ? BufferPool::instance().take(rounded) : nullptr;
   if (!p) {

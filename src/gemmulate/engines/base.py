@@ -289,6 +289,10 @@ class Engine(ABC):
         """An uninitialised array where the engine writes results: NumPy's, or one on its device."""
         return np.empty(shape, dtype=dtype)
 
+    def empty_on_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An uninitialised NumPy array for a result."""
+        return np.empty(shape, dtype=dtype)
+
     def device_shifts(self, x: Array, bits: int) -> Array:
         """Exponents that scale each vector of a float matrix to |x| < 2^bits, 0 for a vector of zeros.
 

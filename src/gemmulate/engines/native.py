@@ -255,6 +255,15 @@ class NativeEngine(Engine):
         self._core.centre_integers(self._isa, x, p, out, self._threads, progress.current())
         return out
 
+    def empty_on_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        # NumPy asks for large pages from 4 MiB on only, and where they do not begin with the array: the small ones of a
+        # new 2 MiB result take as long to come as its int8 product (Zen 4 guest, 2026-11-30: 0.7 ms, large 0.05 ms).
+        size = math.prod(shape) * dtype.itemsize
+        if size < 1 << 20 or dtype.hasobject:
+            return np.empty(shape, dtype=dtype)
+        result: Array = self._core.empty(size).view(dtype).reshape(shape)
+        return result
+
     @property
     def threads(self) -> int:
         return self._threads
