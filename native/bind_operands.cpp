@@ -4,6 +4,13 @@
 namespace gemmulate {
 
 void bind_operands(nanobind::module_& m) {
+  // Bytes for a result, from the pool of buffers in large pages (AlignedBytes).
+  m.def("empty", [](size_t bytes) {
+    auto* owner = new AlignedBytes(bytes);
+    const nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<AlignedBytes*>(p); });
+    return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(owner->get(), {bytes}, capsule);
+  }, nb::arg("bytes"));
+
   m.def("scan", [](const std::string& isa, Matrix x, std::optional<Vector<int32_t>> inner, int threads, nb::object progress) {
     const View v = view_of(x);
     const int32_t* e = optional_vector(inner, v.depth);
@@ -31,15 +38,15 @@ void bind_operands(nanobind::module_& m) {
   }, nb::arg("x"), nb::arg("top"), nb::arg("inner").none(), nb::arg("bins"), nb::arg("threads"),
      nb::arg("progress").none());
 
-  m.def("integer_range", [](Matrix x, int threads, nb::object progress) {
+  m.def("integer_range", [](const std::string& isa, Matrix x, int threads, nb::object progress) {
     const View v = view_of(x);
-    const Range r = run(progress, [&](const Poll& poll) { return range_integers(v, threads, poll); });
+    const Range r = run(progress, [&](const Poll& poll) { return range_integers(find_isa(isa), v, threads, poll); });
     return nb::make_tuple(r.any ? r.min : 0, r.max);
-  }, nb::arg("x"), nb::arg("threads"), nb::arg("progress").none());
+  }, nb::arg("isa"), nb::arg("x"), nb::arg("threads"), nb::arg("progress").none());
 
   m.def("centre_integers", [](const std::string& isa, Matrix x, uint64_t modulus, MutableMatrix out, int threads, nb::object progress) {
     const View v = view_of(x);
-    require(v.type != Type::f64 && v.type != Type::f32 && modulus >= 2, "integers, and a modulus of 2 or more");
+    require(v.type != Type::f64 && v.type != Type::f32 && modulus >= 2 && modulus <= uint64_t{1} << 63, "integers, and a modulus in [2, 2^63]");
     const View t = view_of(out);
     require(t.vectors == v.vectors && t.depth == v.depth && t.stride_v == v.depth && (t.stride_k == 1 || v.depth <= 1),
             "the output is contiguous and of the operand's shape");
@@ -89,14 +96,25 @@ void bind_operands(nanobind::module_& m) {
   }, nb::arg("isa"), nb::arg("high"), nb::arg("low"), nb::arg("inner").none(), nb::arg("threads"),
      nb::arg("progress").none());
 
-  m.def("pack_integers", [](const std::string& isa, bool left, Matrix x, const Moduli& moduli, int threads,
-                            nb::object progress) {
+  m.def("pack_integers", [](const std::string& isa, bool left, Matrix x, const Moduli& moduli, uint64_t modulus,
+                            int threads, nb::object progress) {
     const View v = view_of(x);
+    require(modulus == 0 || (modulus >= 2 && modulus <= uint64_t{1} << 63), "the modulus lies in [2, 2^63]");
     return run(progress, [&](const Poll& poll) {
-      return pack_integers(find_isa(isa), left, v, moduli.table, threads, poll);
+      return pack_integers(find_isa(isa), left, v, moduli.table, modulus, threads, poll);
     });
-  }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("moduli"), nb::arg("threads"),
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("moduli"), nb::arg("modulus"), nb::arg("threads"),
      nb::arg("progress").none());
+
+  m.def("pack_digits", [](const std::string& isa, bool left, Matrix x, uint64_t modulus, int bits, int digits,
+                          int threads, nb::object progress) {
+    const View v = view_of(x);
+    const DigitSystem system = make_digits(modulus, bits, digits);
+    return run(progress, [&](const Poll& poll) {
+      return pack_digits(find_isa(isa), left, v, system, threads, poll);
+    });
+  }, nb::arg("isa"), nb::arg("left"), nb::arg("x"), nb::arg("modulus"), nb::arg("bits"), nb::arg("digits"),
+     nb::arg("threads"), nb::arg("progress").none());
 
   m.def("pack_words", [](const std::string& isa, bool left,
                          nb::ndarray<const uint32_t, nb::ndim<3>, nb::device::cpu> x, const Moduli& moduli,

@@ -110,6 +110,21 @@ void bind_products(nanobind::module_& m) {
   }, nb::arg("left"), nb::arg("right"), nb::arg("modulus"), nb::arg("out"), nb::arg("threads"),
      nb::arg("progress").none());
 
+  m.def("multiply_digits", [](const Operand& left, const Operand& right, uint64_t modulus, int bits, int digits,
+                              MutableMatrix out, int threads, nb::object progress) {
+    match(left, right);
+    const DigitSystem system = make_digits(modulus, bits, digits);
+    require(left.planes == system.planes() && left.moduli.empty() && left.sums.empty() && right.sums.empty(),
+            "the operands were not packed as these digits");
+    Target t = make_target(out, Out::mod, left.vectors, right.vectors);
+    t.modulus = modulus;
+    run(progress, [&](const Poll& poll) {
+      multiply_digits(left, right, system, t, threads, poll);
+      return 0;
+    });
+  }, nb::arg("left"), nb::arg("right"), nb::arg("modulus"), nb::arg("bits"), nb::arg("digits"), nb::arg("out"),
+     nb::arg("threads"), nb::arg("progress").none());
+
   m.def("multiply_wrapped", [](const Panels& left, const Panels& right, MutableMatrix out, int threads,
                                nb::object progress) {
     require(left.left && !right.left && left.isa == right.isa && left.item == right.item && left.depth == right.depth,

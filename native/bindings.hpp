@@ -14,6 +14,7 @@
 #include <string>
 
 #include "anchored.hpp"
+#include "digits.hpp"
 #include "exactdot.hpp"
 #include "limbs.hpp"
 #include "pairs.hpp"
@@ -136,6 +137,13 @@ inline std::vector<Modulus> make_modulus(const Vector<int32_t>& moduli) {
     r.push_back({fold, static_cast<float>(m), 1.0f / static_cast<float>(m)});
   }
   return r;
+}
+
+inline DigitSystem make_digits(uint64_t modulus, int bits, int digits) {
+  require((bits == 8 && (digits == 1 || digits == 2)) || (bits == 7 && (digits == 2 || digits == 3)),
+          "one or two digits of 8 bits, two or three of 7 bits");
+  require(modulus >= 2 && modulus <= uint64_t{1} << (bits * digits), "the digits hold the modulus");
+  return {modulus, bits, digits};
 }
 
 inline const int32_t* optional_vector(const std::optional<Vector<int32_t>>& v, int64_t n) {

@@ -83,6 +83,16 @@ struct ByteKernels {
   int32_t (*correct_i32)(const int32_t* sum, const int32_t* column, int32_t row, int64_t n, int32_t* out);
   int32_t (*correct_i64)(const int32_t* sum, const int32_t* column, int32_t row, int64_t n, int64_t* out);
 };
+// Products modulo p (modular_kernels.inc). `item` and `is_unsigned` give an integer type by its bytes.
+struct ModularKernels {
+  void (*remainders)(int item, bool is_unsigned, const void* x, int64_t n, int64_t p, int64_t high, int32_t* out);
+  void (*cut)(int bits, int digits, bool balanced, const int32_t* x, int64_t n, uint8_t* out, int64_t stride);
+  void (*combine)(int count, const int32_t* sum, int64_t stride, const double* weight, int64_t n, int64_t p, bool add,
+                  int64_t* out);
+  void (*correct)(const int32_t* sum, const int32_t* column, int32_t row, int64_t n, uint64_t p, int64_t* out);
+  void (*limbs)(const double* acc, int64_t n, int limbs, uint64_t p, int64_t* out);  // n is a multiple of 8
+  void (*range)(int item, bool is_unsigned, const void* x, int64_t n, int64_t* least, int64_t* most);
+};
 // Lanes of `exponents` that saw no number: largest -kUnsetExponent, lsb +kUnsetExponent, or a few thousand off.
 inline constexpr int64_t kUnsetExponent = 1 << 20;
 
@@ -166,9 +176,10 @@ struct Isa {
   void (*bits_needed)(const double* magnitudes, const double* sum_right, double sum_left, double budget, int64_t n,
                       uint8_t* out);
   ByteKernels bytes;
-  // x mod p of least magnitude (kernels.inc): p < 2^31; p < 2^62 and every |x| < p, else false.
+  // x mod p of least magnitude (kernels.inc): p < 2^31; p <= 2^63 and every |x| < p, else false.
   void (*centre)(const int64_t* x, int64_t n, int64_t p, bool is_unsigned, int64_t* out);
-  bool (*centre_near)(const int64_t* x, int64_t n, int64_t p, int64_t* out);
+  bool (*centre_near)(const int64_t* x, int64_t n, uint64_t p, int64_t* out);
+  ModularKernels modular;
   SmallKernels small;
 };
 

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kVectorBytes = 64;
 #include "kernels.inc"
+#include "modular_kernels.inc"
 #include "pair_kernels.inc"
 
 typedef double Doubles __attribute__((vector_size(kVectorBytes)));
@@ -131,7 +132,7 @@ const Isa& isa_avx512vnni() {
                            {12, 32, multiply_wide<uint32_t, 12, 2>},
                            {4, 24, anchored_4x24_avx512},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels, centre, centre_near, kSmallKernels};
+                           kByteKernels, centre, centre_near, kModularKernels, kSmallKernels};
   return isa;
 }
 

@@ -10,6 +10,7 @@ namespace {
 constexpr int kVectorBytes = 32;
 #include "kernels.inc"
 #include "kernels_avx2.inc"
+#include "modular_kernels.inc"
 #include "pair_kernels.inc"
 #include "small_avx2.inc"
 
@@ -59,7 +60,7 @@ const Isa& isa_avxvnni() {
                            {6, 16, multiply_wide<uint32_t, 6, 2>},
                            {2, 8, anchored_2x8_avx2},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels, centre, centre_near, kSmallKernels};
+                           kByteKernels, centre, centre_near, kModularKernels, kSmallKernels};
   return isa;
 }
 

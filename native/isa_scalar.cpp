@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 #include "kernels.inc"
+#include "modular_kernels.inc"
 #include "pair_kernels.inc"
 
 typedef double Doubles __attribute__((vector_size(kVectorBytes)));
@@ -67,7 +68,7 @@ const Isa& isa_scalar() {
                            {2, 8, multiply_wide<uint32_t, 2, 2>},
                            {},
                            scan_across, scan_along, norms_f64, round_anchored, kPairKernels, bits_needed,
-                           kByteKernels, centre, centre_near, kSmallKernels};
+                           kByteKernels, centre, centre_near, kModularKernels, kSmallKernels};
   return isa;
 }
 

@@ -11,6 +11,7 @@
 #include <new>
 #include <type_traits>
 
+#include "centre.hpp"
 #include "dispatch.hpp"
 #include "scaling.hpp"
 
@@ -72,8 +73,8 @@ constexpr size_t kHugePage = size_t{1} << 21;
 }  // namespace
 
 AlignedBytes::AlignedBytes(size_t bytes) : size_(bytes) {
-  // Two-megabyte pages where the buffer is large: page faults of 4 KiB cost more than the conversion itself.
-  const size_t align = bytes >= kHugePage ? kHugePage : 64;
+  // Two-megabyte pages where the buffer fills half of one: page faults of 4 KiB cost more than the conversion itself.
+  const size_t align = bytes >= kHugePage / 2 ? kHugePage : 64;
   const size_t rounded = std::max(align, (bytes + align - 1) / align * align);
   uint8_t* p = align == kHugePage ? BufferPool::instance().take(rounded) : nullptr;
   if (!p) {
@@ -91,12 +92,7 @@ void AlignedBytes::Free::operator()(uint8_t* p) const {
     std::free(p);
 }
 
-namespace {
-
-// Depth of one packing block: its digits stay in the second-level cache for all moduli.
-constexpr int64_t kBlockDepth = 64;
-
-Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth, bool halved = false) {
+Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth, bool halved) {
   Operand o;
   o.isa = &isa;
   o.left = left;
@@ -112,6 +108,11 @@ Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int
   o.bytes = AlignedBytes(static_cast<size_t>(cells));
   return o;
 }
+
+namespace {
+
+// Depth of one packing block: its digits stay in the second-level cache for all moduli.
+constexpr int64_t kBlockDepth = 64;
 
 // a + b and a - b of residues in [low, low + m).
 template <class T>
@@ -292,22 +293,28 @@ Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low,
   return o;
 }
 
-Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
+Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, uint64_t modulus, int threads,
                       const Poll& poll) {
   Operand o = make_operand(isa, left, table.moduli, x.vectors, x.depth, table.halved);
   for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   const int64_t cells = kBlockDepth * o.width;
   const bool is_unsigned = x.type == Type::u64;
+  const Centre centre(isa, modulus ? modulus : 2);
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
     thread_local std::vector<int64_t> value;
     thread_local std::vector<int32_t> pieces;
     const int64_t v0 = panel * o.width, n = block * o.width;
-    value.resize(static_cast<size_t>(cells));
+    value.resize(static_cast<size_t>(2 * cells));
     pieces.resize(static_cast<size_t>(cells * table.words) + kPastEnd / sizeof(int32_t));
+    int64_t* entries = value.data();
     dispatch_integer(x.type, [&]<class T>(T) {
-      gather<T>(x, v0, o.width, p0, block, value.data(), [](T e) { return static_cast<int64_t>(e); });
+      gather<T>(x, v0, o.width, p0, block, entries, [](T e) { return static_cast<int64_t>(e); });
     });
-    isa.residues.pieces_i64(value.data(), n, table.words, is_unsigned, pieces.data());
+    if (modulus) {
+      centre(entries, n, is_unsigned, entries + cells);
+      entries += cells;
+    }
+    isa.residues.pieces_i64(entries, n, table.words, is_unsigned && !modulus, pieces.data());
     write_residues(o, panel, p0, n, pieces.data(), table);
   });
   return o;

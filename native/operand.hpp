@@ -84,6 +84,9 @@ struct Operand {
   }
 };
 
+// An operand of that size without its values.
+Operand make_operand(const Isa& isa, bool left, int planes, int64_t vectors, int64_t depth, bool halved = false);
+
 // x_vp -> rint(x_vp 2^(shift[v] + inner[p])); nonfinite entries count as zero. inner may be null.
 Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shift, const int32_t* inner,
                     const ModuliTable& table, bool count_inexact, int threads, const Poll& poll);
@@ -91,7 +94,8 @@ Operand pack_floats(const Isa& isa, bool left, const View& x, const int32_t* shi
 // high 2^shift leaves |low 2^shift| <= 1/4, which rounds to zero. With inner, shift[v] + inner[p] throughout.
 Operand pack_pairs(const Isa& isa, bool left, const View& high, const View& low, const int32_t* shift,
                    const int32_t* inner, const ModuliTable& table, int threads, const Poll& poll);
-Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, int threads,
+// With modulus (2 ... 2^63, else 0) of x_vp mod it, of least magnitude.
+Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTable& table, uint64_t modulus, int threads,
                       const Poll& poll);
 Operand pack_words(const Isa& isa, bool left, const WordView& x, const ModuliTable& table, int threads,
                    const Poll& poll);

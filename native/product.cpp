@@ -160,26 +160,9 @@ class Finisher {
   }
 
   void modular(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
-    const uint64_t p = target.modulus;
-    if (power_.empty())
-      for (uint64_t c = 1 % p; static_cast<int>(power_.size()) < r.crt.limbs;
-           c = static_cast<uint64_t>((static_cast<UInt128>(c) << kLimbBits) % p))
-        power_.push_back(c);
-    for (int64_t j = 0; j < columns; ++j) {
-      // sum_w digit_w (2^(40 w) mod p): below 10 2^41 p in magnitude, so that its high word is below p.
-      Int128 sum = 0;
-      int64_t carry = 0;
-      for (int w = 0; w < r.crt.limbs; ++w) {
-        const int64_t t = static_cast<int64_t>(acc[w * n + j]) + carry;
-        const bool last = w + 1 == r.crt.limbs;
-        const int64_t digit = last ? t : t & ((int64_t{1} << kLimbBits) - 1);
-        carry = t >> kLimbBits;
-        sum += static_cast<Int128>(digit) * power_[static_cast<size_t>(w)];
-      }
-      if (sum < 0) sum += static_cast<Int128>(p) << 45;
-      *element<int64_t>(target, i, j0 + j) =
-          static_cast<int64_t>(remainder(static_cast<UInt128>(sum), p));
-    }
+    low_.resize(static_cast<size_t>(n));
+    left.isa->modular.limbs(acc, n, r.crt.limbs, target.modulus, low_.data());
+    for (int64_t j = 0; j < columns; ++j) *element<int64_t>(target, i, j0 + j) = low_[static_cast<size_t>(j)];
   }
 
   void integers(const double* acc, int64_t n, int64_t i, int64_t j0, int64_t columns) {
@@ -221,18 +204,6 @@ class Finisher {
   std::vector<double> scale_, bound_, value_;
   std::vector<uint8_t> hard_;
   std::vector<int64_t> low_;
-  std::vector<uint64_t> power_;  // 2^(40 w) mod p
-
-  // x mod p where x < 2^64 p: one division instruction instead of a library call.
-  static uint64_t remainder(UInt128 x, uint64_t p) {
-#ifdef GEMMULATE_X86
-    uint64_t quotient, rest;
-    asm("divq %4" : "=a"(quotient), "=d"(rest) : "0"(static_cast<uint64_t>(x)), "1"(static_cast<uint64_t>(x >> 64)), "r"(p) : "cc");
-    return rest;
-#else
-    return static_cast<uint64_t>(x % p);
-#endif
-  }
 
   Int128 integer(const double* acc, int64_t n) const {
     UInt128 v = 0;
@@ -385,7 +356,7 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
     return static_cast<Int128>(most);
   };
   const auto magnitude = [](int64_t z) { return static_cast<Int128>(z < 0 ? -static_cast<Int128>(z) : z); };
-  const bool narrow = !deep && target.stride_j == 1 && (target.kind == Out::i32 || target.kind == Out::i64) &&
+  const bool narrow = !deep && target.stride_j == 1 && target.kind != Out::u64 &&
                       static_cast<Int128>(255 * 128) * left.depth + magnitude(za) * largest(right.sums) +
                               magnitude(zb) * largest(left.sums) + magnitude(za) * magnitude(zb) * left.depth <
                           (Int128{1} << 31);
@@ -410,6 +381,11 @@ Outcome multiply_direct(const Operand& left, const Operand& right, const Target&
     for (int64_t i = 0; narrow && i < t.rows; ++i) {
       const auto row = static_cast<int32_t>(zb * left.sums[static_cast<size_t>(t.i0 + i)] + za * zb * left.depth);
       const int32_t *sum = sums.data() + i * ld, *column = corrections.data() + t.j0;
+      if (target.kind == Out::mod) {
+        left.isa->modular.correct(sum, column, row, t.columns, target.modulus,
+                                  element<int64_t>(target, t.i0 + i, t.j0));
+        continue;
+      }
       const int32_t ones =
           target.kind == Out::i32
               ? left.isa->bytes.correct_i32(sum, column, row, t.columns, element<int32_t>(target, t.i0 + i, t.j0))

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <type_traits>
 
+#include "centre.hpp"
 #include "dispatch.hpp"
-#include "modulo.hpp"
 #include "scaling.hpp"
 
 namespace gemmulate {
@@ -190,17 +190,36 @@ Norms norms_floats(const Isa& isa, const View& x, const int32_t* top, const int3
   return r;
 }
 
-Range range_integers(const View& x, int threads, const Poll& poll) {
+Range range_integers(const Isa& isa, const View& x, int threads, const Poll& poll) {
   Range r;
   std::mutex lock;
   if (x.vectors == 0 || x.depth == 0) return r;
-  for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
+  const bool across = runs_across(x);
+  const int64_t outer_stride = across ? x.stride_k : x.stride_v, inner_stride = across ? x.stride_v : x.stride_k;
+  // Tasks are of a run of the outer index each; runs of memory where entries are contiguous.
+  const int64_t outer = across ? x.depth : x.vectors, inner = across ? x.vectors : x.depth;
+  const View rows{x.data, x.type, outer, inner, outer_stride, inner_stride};
+  for_vectors(rows, threads, poll, [&](int64_t o0, int64_t o1) {
     dispatch_integer(x.type, [&]<class T>(T) {
+      constexpr int64_t kChunk = int64_t{1} << 14;
       T lo = std::numeric_limits<T>::max(), hi = std::numeric_limits<T>::min();
-      visit<T>(x, v0, v1, [&](int64_t, int64_t, T value) {
-        lo = std::min(lo, value);
-        hi = std::max(hi, value);
-      });
+      for (int64_t o = o0; o < o1; ++o)
+        for (int64_t i = 0; i < inner; i += kChunk) {
+          if (i % (4 * kChunk) == 0) Loop::checkpoint();
+          const int64_t n = std::min(kChunk, inner - i);
+          const T* from = static_cast<const T*>(x.data) + o * outer_stride + i * inner_stride;
+          if (inner_stride == 1) {
+            int64_t least, most;
+            isa.modular.range(sizeof(T), std::is_unsigned_v<T>, from, n, &least, &most);
+            lo = std::min(lo, static_cast<T>(least));
+            hi = std::max(hi, static_cast<T>(most));
+          } else {
+            for (int64_t l = 0; l < n; ++l) {
+              lo = std::min(lo, from[l * inner_stride]);
+              hi = std::max(hi, from[l * inner_stride]);
+            }
+          }
+        }
       const std::lock_guard guard(lock);
       if (!r.any) r.min = lo < T{} ? static_cast<int64_t>(lo) : std::numeric_limits<int64_t>::max();
       r.any = true;
@@ -216,31 +235,20 @@ Range range_integers(const View& x, int threads, const Poll& poll) {
 }
 
 void centre_integers(const Isa& isa, const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll) {
-  const Modulo modulo(p);
+  const Centre centre(isa, p);
   dispatch_integer(type, [&]<class U>(U) {
     U* const to = static_cast<U*>(out);
     for_vectors(x, threads, poll, [&](int64_t v0, int64_t v1) {
-      constexpr int64_t kBlock = 512;
-      int64_t value[kBlock], rest[kBlock];
+      constexpr int64_t kChunk = 512;
+      int64_t value[kChunk], rest[kChunk];
       dispatch_integer(x.type, [&]<class T>(T) {
-        constexpr bool kWideUnsigned = std::is_same_v<T, uint64_t>;
         for (int64_t v = v0; v < v1; ++v)
-          for (int64_t q0 = 0; q0 < x.depth; q0 += kBlock) {
-            if (q0 % (kBlock * 256) == 0) Loop::checkpoint();
-            const int64_t n = std::min(kBlock, x.depth - q0);
+          for (int64_t q0 = 0; q0 < x.depth; q0 += kChunk) {
+            if (q0 % (kChunk * 256) == 0) Loop::checkpoint();
+            const int64_t n = std::min(kChunk, x.depth - q0);
             const T* from = static_cast<const T*>(x.data) + v * x.stride_v + q0 * x.stride_k;
-            uint64_t any = 0;
-            for (int64_t i = 0; i < n; ++i) {
-              value[i] = static_cast<int64_t>(from[i * x.stride_k]);
-              any |= static_cast<uint64_t>(value[i]);
-            }
-            if (p < uint64_t{1} << 31)
-              isa.centre(value, n, static_cast<int64_t>(p), kWideUnsigned, rest);
-            else if (p >= uint64_t{1} << 62 || (kWideUnsigned && any >> 63) ||
-                     !isa.centre_near(value, n, static_cast<int64_t>(p), rest))
-              for (int64_t i = 0; i < n; ++i)
-                rest[i] = modulo.centred(kWideUnsigned ? modulo(static_cast<uint64_t>(value[i]))
-                                                       : modulo.of_signed(value[i]));
+            for (int64_t i = 0; i < n; ++i) value[i] = static_cast<int64_t>(from[i * x.stride_k]);
+            centre(value, n, std::is_same_v<T, uint64_t>, rest);
             for (int64_t i = 0; i < n; ++i) to[v * x.depth + q0 + i] = static_cast<U>(rest[i]);
           }
       });

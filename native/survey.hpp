@@ -31,7 +31,7 @@ struct Range {
   int64_t min = 0;        // when negative
   uint64_t max = 0;       // largest value if >= 0
 };
-Range range_integers(const View& x, int threads, const Poll& poll);
+Range range_integers(const Isa& isa, const View& x, int threads, const Poll& poll);
 
 // out[v][p] = x_vp modulo p, of least magnitude (at most p / 2, which `type` must hold), row by row.
 void centre_integers(const Isa& isa, const View& x, uint64_t p, void* out, Type type, int threads, const Poll& poll);

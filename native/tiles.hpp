@@ -32,20 +32,28 @@ inline Tiles make_tiles(const Operand& left, const Operand& right, int threads) 
   return t;
 }
 
-// c[rows][columns] (+)= plane l over depth [k0, k1) (in units of 4); whole micro-panels.
-inline void multiply_plane(const Operand& left, const Operand& right, int l, int64_t i0, int64_t rows, int64_t j0,
-                    int64_t columns, int64_t k0, int64_t k1, int32_t* c, int64_t ldc, bool accumulate) {
+// c[rows][columns] (+)= plane l of the left times plane r of the right over depth [k0, k1) (in units of 4); whole
+// micro-panels.
+inline void multiply_planes(const Operand& left, int l, const Operand& right, int r, int64_t i0, int64_t rows,
+                            int64_t j0, int64_t columns, int64_t k0, int64_t k1, int32_t* c, int64_t ldc,
+                            bool accumulate) {
   const Isa& isa = *left.isa;
   for (int64_t q0 = k0; q0 < k1; q0 += kTileDepth / 4) {
     const int64_t k4 = std::min(kTileDepth / 4, k1 - q0);
     Loop::checkpoint();
     for (int64_t j = 0; j < columns; j += isa.nr) {
-      const auto* b = reinterpret_cast<const int8_t*>(right.plane((j0 + j) / isa.nr, l)) + q0 * isa.nr * 4;
+      const auto* b = reinterpret_cast<const int8_t*>(right.plane((j0 + j) / isa.nr, r)) + q0 * isa.nr * 4;
       for (int64_t i = 0; i < rows; i += isa.mr)
         isa.igemm(left.plane((i0 + i) / isa.mr, l) + q0 * isa.mr * 4, b, k4, c + i * ldc + j, ldc,
                   accumulate || q0 > k0);
     }
   }
+}
+
+// The same of plane l on both sides.
+inline void multiply_plane(const Operand& left, const Operand& right, int l, int64_t i0, int64_t rows, int64_t j0,
+                    int64_t columns, int64_t k0, int64_t k1, int32_t* c, int64_t ldc, bool accumulate) {
+  multiply_planes(left, l, right, l, i0, rows, j0, columns, k0, k1, c, ldc, accumulate);
 }
 
 struct Region {

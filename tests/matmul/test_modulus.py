@@ -12,7 +12,28 @@ import pytest
 
 import gemmulate as gm
 
-MODULI = [2, 3, 7, 251, 255, 256, 257, 65521, 65536, 2**26 - 5, 2**31 - 1, 2**32, 2**61 - 1, 2**62, 2**63 - 25, 2**63]
+MODULI = [
+    2,
+    3,
+    7,
+    251,
+    255,
+    256,
+    257,
+    2**14,
+    2**14 + 1,
+    65521,
+    65536,
+    65537,
+    2**21,
+    2**26 - 5,
+    2**31 - 1,
+    2**32,
+    2**61 - 1,
+    2**62,
+    2**63 - 25,
+    2**63,
+]
 DTYPES = ["?", "i1", "u1", "i2", "i4", "u4", "i8", "u8", "O"]
 
 
@@ -44,6 +65,50 @@ def test_deep(engine: str) -> None:
     a[1] = -(p // 2)
     expected = [[k * (p // 2) ** 2 * s * t % p for t in (1, -1)] for s in (1, -1)]
     assert gm.matmul(a, a.T, modulus=p, engine=engine).tolist() == expected
+
+
+@pytest.mark.parametrize("p", [251, 16381, 65521, 2**20 + 7, 2**26 - 5, 2**63 - 25])
+def test_sizes_beyond_one_tile(engine: str, p: int) -> None:
+    """Above 64³, where products leave the path of small ones; exact by float64 parts of 16 bits."""
+    rng = np.random.default_rng(p % 1000)
+    m, k, n = 131, 140, 150
+    a, b = rng.integers(0, p, (m, k)), rng.integers(-p + 1, p, (k, n))
+    parts = [(x >> 16 * i & 0xFFFF if i < 3 else x >> 48).astype(float) for x in (a, b) for i in range(4)]
+    want = sum(
+        (parts[i] @ parts[4 + j]).astype(np.int64).astype(object) << 16 * (i + j) for i in range(4) for j in range(4)
+    )
+    assert (gm.matmul(a, b, modulus=p, engine=engine) == want % p).all()
+
+
+@pytest.mark.parametrize("p", [65521, 2**26 - 5, 2**61 - 1])
+def test_widths_come_from_the_data(p: int) -> None:
+    """Entries next to multiples of p take one product; one wide entry anywhere takes them all."""
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(-9, 9, (70, 80)) % p, rng.integers(-9, 9, (80, 90))
+    assert gm.plan(a, b, modulus=p).products == 1
+    a[3, 7] = p // 2
+    b[79, 1] = p // 3
+    assert gm.plan(a, b, modulus=p).products > 1
+    assert (gm.matmul(a, b, modulus=p) == a.astype(object) @ b.astype(object) % p).all()
+
+
+@pytest.mark.parametrize("p", [97, 65521, 2**31 - 1])
+def test_a_matrix_by_its_transpose(p: int) -> None:
+    """Half of it is computed, and mirrored, from 768 rows on."""
+    a = np.random.default_rng(1).integers(0, p, (770, 8))
+    # Halves of 16 bits: sums stay below 2^51.
+    want = ((a >> 16) @ a.T % p * (1 << 16) + (a & 0xFFFF) @ a.T) % p
+    assert (gm.matmul(a, a.T, modulus=p) == want).all()
+
+
+@pytest.mark.parametrize("p", [251, 65521, 2**31 - 1])
+def test_prepared_operands(p: int) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(0, p, (80, 90)), rng.integers(0, p, (90, 100))
+    kept = gm.prepare(b)
+    for _ in range(2):
+        assert (gm.matmul(a, kept, modulus=p) == a.astype(object) @ b.astype(object) % p).all()
+    assert kept.nbytes > b.nbytes
 
 
 def test_shapes_and_out(engine: str) -> None:

@@ -123,6 +123,24 @@ def test_the_plan_of_a_modular_product(p: int) -> None:
     assert json.loads(plan.to_json())["modulus"] == p
 
 
+@pytest.mark.parametrize(
+    ("p", "scheme", "products", "planes"),
+    [(251, "digits", 1, 1), (2**14, "digits", 3, 3), (65521, "digits", 4, 2), (2**21, "digits", 6, 6)],
+)
+def test_the_plan_of_a_product_by_digits(p: int, scheme: str, products: int, planes: int) -> None:
+    plan = gm.plan(I40, J40, modulus=p, engine="native")
+    assert (plan.scheme, plan.products, plan.planes, plan.moduli) == (scheme, products, (planes, planes), ())
+    assert f"digits, {products} INT8 product" in plan.explain()
+    assert gm.plan(I40, J40, modulus=p, engine="reference").scheme in ("residues", "direct")
+
+
+def test_the_plan_of_bytes_modulo_p_is_one_product() -> None:
+    x = np.full((4, 4), 200, dtype=np.uint8)
+    plan = gm.plan(x, x, modulus=65521)
+    assert (plan.scheme, plan.products) == ("direct", 1)
+    assert "as they are" in plan.explain()
+
+
 def test_no_modulus_and_no_formats_stay_as_they_were() -> None:
     plan = gm.plan(A, B, engine="reference")
     assert (plan.modulus, plan.encodings, plan.plane_formats) == (None, (), None)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gemmulate.engines.digit_system import DigitSystem
 from gemmulate.engines.residue_system import ResidueSystem
 
 Array = npt.NDArray[Any]
@@ -254,6 +255,22 @@ class Engine(ABC):
             positive = x.astype(np.int64) % np.int64(p)
         return np.where(positive > p // 2, positive + np.int64(-p), positive)
 
+    def pack_reduced(self, left: bool, x: Array, system: ResidueSystem, bits: int, p: int) -> Operand:
+        """Residues of x mod p of least magnitude, which is ≤ 2^bits."""
+        return self.pack_integers(left, self.centred(x, p), system, bits)
+
+    def digits(self, p: int) -> DigitSystem | None:
+        """The digits by which it multiplies modulo p; None where it has no such products."""
+        return None
+
+    def pack_digits(self, left: bool, x: Array, system: DigitSystem) -> Operand:
+        """The digits of any integers modulo p, one plane of bytes each, with the sums that the system asks for."""
+        raise NotImplementedError(f"engine {self.name} has no products of digits")
+
+    def multiply_digits(self, left: Operand, right: Operand, system: DigitSystem, out: Array) -> None:
+        """Write the product of two `pack_digits` operands mod p, in [0, p), to `out` (int64)."""
+        raise NotImplementedError(f"engine {self.name} has no products of digits")
+
     @property
     def arrays(self) -> type | None:
         """The class of a device's arrays that it takes and writes beside NumPy's."""
@@ -270,6 +287,10 @@ class Engine(ABC):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialised array where the engine writes results: NumPy's, or one on its device."""
+        return np.empty(shape, dtype=dtype)
+
+    def empty_on_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An uninitialised NumPy array for a result."""
         return np.empty(shape, dtype=dtype)
 
     def device_shifts(self, x: Array, bits: int) -> Array:

@@ -91,6 +91,12 @@ class ResidueSystem:
         """Limbs of P · 2^shift, shape (limbs,)."""
         return np.array(_limbs(self.product << shift, self._count(shift)))
 
+    def weights_modulo(self, p: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Limbs of P/m_l mod p and of P mod p, for results mod p: shapes (limbs, moduli) and (limbs,)."""
+        count = -(-(p - 1).bit_length() // LIMB_BITS)
+        weights = [_limbs(self.product // m % p, count) for m in self.moduli]
+        return np.array(weights).T.copy(), np.array(_limbs(self.product % p, count))
+
     def _count(self, shift: int) -> int:
         return -(-(self.product.bit_length() + shift) // LIMB_BITS)
 

@@ -189,7 +189,7 @@ def _target(engine: Engine, out: Array | None, stack: Stack, dtype: np.dtype[Any
         and not np.may_share_memory(out, stack.b)
     ):
         return out.reshape(stack.full_shape), True  # adds dimensions of length 1 at most: a view
-    return (np.empty(stack.full_shape, dtype) if on_host else engine.empty(stack.full_shape, dtype)), False
+    return (engine.empty_on_host if on_host else engine.empty)(stack.full_shape, dtype), False
 
 
 def _writable_by_kernels(out: Array) -> bool:

@@ -31,6 +31,7 @@ from gemmulate.plan.matmul import (
 )
 from gemmulate.plan.operands import Kind, Stack, as_stack, kernel_view, result_dtype
 from gemmulate.plan.problem import Problem
+from gemmulate.plan.rows import closing_rows, digit_rows, residue_rows
 from gemmulate.plan.tensors import host_array
 from gemmulate.schemes.accuracy import Bits, Grade
 from gemmulate.schemes.blocks import packed_bytes
@@ -69,7 +70,7 @@ class Plan:
     overflow: str
     engine: str
     threads: int | None
-    scheme: str  # "direct", "residues", "wide", "anchored", "long accumulator", "limbs", "empty"
+    scheme: str  # "direct", "digits", "residues", "wide", "anchored", "long accumulator", "limbs", "empty"
     formats: tuple[str, ...]
     moduli: tuple[int, ...]
     products: int  # matrix products of the formats' values, INT8 assessment included
@@ -314,16 +315,16 @@ def _describe_floats(engine: Engine, stack: Stack, grade: Grade | Bits) -> dict[
             ("bits kept", f"{c.bits_left} and {c.bits_right}", kept),
             ("window", f"{c.bound.bit_length() + 1} bits", "largest |integer result|, by Cauchy–Schwarz, and its sign"),
         ]
-        reasons += _int8_rows(c.products, moduli) if use is None else use.rows()
+        reasons += residue_rows(c.products, moduli) if use is None else use.rows()
         if len(c.repair):
             reasons.append(("long accumulator", f"{len(c.repair)} elements", "their bound asks for many more bits"))
     assessed = grade == "componentwise" and c.rounds_operands
     if assessed:
         reasons.append(("assessment", "1 INT8 product", "magnitudes rounded down bound |A||B| from below"))
     if use is not None and use.partial:
-        reasons += _closing(engine, packed, _exactness(grade), "other bits than INT8 moduli give, the same bound")
+        reasons += closing_rows(engine, packed, _exactness(grade), "other bits than INT8 moduli give, the same bound")
     else:
-        reasons += _closing(engine, packed, _exactness(grade))
+        reasons += closing_rows(engine, packed, _exactness(grade))
     products = c.products if use is None else use.products
     facts = {
         "result": result,
@@ -363,13 +364,6 @@ def _planes_of_floats(
     return planes_of_floats(engine, a, bt, choice, partial)
 
 
-def _int8_rows(products: int, moduli: tuple[int, ...]) -> list[tuple[str, str, str]]:
-    return [
-        ("scheme", f"residues, {products} moduli", f"{moduli[0]} … {moduli[-1]}: product above the window"),
-        ("encoding", "one INT8 product each", "u8 × s8 residues, int32 sums reduced, CRT, one rounding"),
-    ]
-
-
 def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, modulus: int | None) -> dict[str, Any]:
     if modulus is not None:
         result = "int64"
@@ -394,17 +388,21 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
         c = choose_for_ranges(ranges[0], ranges[1], k)
     else:
         c = choose_integers(engine, a, bt)
+    as_they_are = modulus is not None and c.digits is None and a.itemsize == bt.itemsize == 1 and not engine.formats
+    values = "measured" if modulus is None else "by type, as they are" if as_they_are else "reduced"
     reasons = [
         (
             "operands",
             f"{m}×{k} times {k}×{n}, {stack.a.dtype} and {stack.b.dtype}",
-            f"values of {c.bits_left} and {c.bits_right} bits ({'measured' if modulus is None else 'reduced'})",
+            f"values of {c.bits_left} and {c.bits_right} bits ({values})",
         ),
         ("window", f"{c.bound.bit_length() + 1} bits", "k · max|a| · max|b|, and its sign"),
     ]
     use = _planes_of_integers(engine, a, bt, c)
-    moduli = () if c.system is None else c.system.moduli
-    scheme, packed = "direct" if c.system is None else "residues", packed_bytes(m, n, k * c.products)
+    moduli = () if c.system is None or c.digits is not None else c.system.moduli
+    scheme = "digits" if c.digits is not None else "direct" if c.system is None else "residues"
+    planes = c.products if c.digits is None else c.digits.planes
+    packed = packed_bytes(m, n, k * planes)
     width = max(4, np.result_type(stack.a.dtype, stack.b.dtype).itemsize) if overflow == "wrap" else 8
     wrapped = overflow == "wrap" and kind == "integer" and result != "bool" and c.products > engine.wrapped_cost(width)
     if use is not None:
@@ -415,10 +413,12 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
         why = "modulo is what is asked for" if overflow == "wrap" else "every result fits"
         how = f"{8 * width}-bit multiplications"
         reasons.append(("scheme", f"wide, {how}", f"{why}; {c.products} INT8 products cost more"))
+    elif c.digits is not None:
+        reasons += digit_rows(c.digits)
     elif c.system is None:
         reasons.append(("scheme", "direct, 1 INT8 product", f"values span at most 255; zero points {c.zero_points}"))
     else:
-        reasons += _int8_rows(c.products, moduli)[:1]
+        reasons += residue_rows(c.products, moduli)[:1]
     products = 0 if scheme == "wide" else c.products
     outcome = {
         "raise": "checked, ResultOverflow if one does not fit",
@@ -426,18 +426,19 @@ def _describe_integers(engine: Engine, stack: Stack, kind: Kind, overflow: str, 
         "object": "Python ints",
     }
     if modulus is not None:
-        why = f"in [0, {modulus}): operands reduced to |r| ≤ p/2 before, each exact result once after"
+        before = "" if as_they_are else "operands reduced before, "
+        why = f"in [0, {modulus}): {before}each exact result once after"
         reasons.append(("result", f"{result} mod {modulus}", why))
     else:
         reasons.append(("result", result, outcome[overflow] if kind == "integer" else "Python ints"))
     exactness = "exact integers" if modulus is None else f"exact residues mod {modulus}"
-    reasons += _closing(engine, packed, exactness)
+    reasons += closing_rows(engine, packed, exactness)
     facts = {
         "result": result,
         "scheme": scheme,
         "formats": (f"int{8 * width}",) if scheme == "wide" else ("int8", "uint8"),
         "moduli": moduli,
-        "planes": (products, products),
+        "planes": 2 * (planes if scheme != "wide" else 0,),
         "products": products if use is None else use.products,
         "bits": (c.bits_left, c.bits_right),
         "window_bits": c.bound.bit_length() + 1,
@@ -469,7 +470,7 @@ def _describe_limbs(
         ("operands", f"{m}×{k} times {k}×{n}", f"Python ints of {widths[0]} and {widths[1]} bits"),
         ("scheme", f"{left} and {right} limbs of {cut.limb_bits} bits", f"{wide.bit_length()} bits of result"),
         ("residues", f"{len(moduli)} moduli", f"{moduli[0]} … {moduli[-1]}: for every pair of limbs"),
-        *_closing(engine, packed, "exact integers"),
+        *closing_rows(engine, packed, "exact integers"),
     )
     return _EMPTY | {
         "result": "object",
@@ -483,18 +484,3 @@ def _describe_limbs(
         "formats": ("int8", "uint8"),
         "reasons": limbs,
     }
-
-
-def _closing(
-    engine: Engine, packed: int, exactness: str, bits: str = "holds on every engine, bit for bit the same"
-) -> list[tuple[str, str, str]]:
-    why = (
-        "asked for, or the fastest here"
-        if not engine.name.startswith("reference")
-        else "NumPy and Python integers: slow"
-    )
-    return [
-        ("engine", engine.name, why),
-        ("memory", f"{packed / 2**20:.1f} MiB", "packed residues beyond inputs and output"),
-        ("exactness", exactness, bits),
-    ]

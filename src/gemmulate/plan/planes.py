@@ -109,6 +109,8 @@ def planes_of_integers(engine: Engine, a: Array, bt: Array, choice: IntegerChoic
     """Planes of an integer product, values as integers or Python ints; None without planes."""
     if not isinstance(engine, EncodedEngine):
         return None
+    if choice.modulus is not None:
+        a, bt = engine.centred(a, choice.modulus), engine.centred(bt, choice.modulus)
     if choice.system is None:
         za, zb = choice.zero_points or (0, 0)
         return _of(engine.direct_choice(engine.pack_direct(True, a, za), engine.pack_direct(False, bt, zb)))

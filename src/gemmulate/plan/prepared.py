@@ -22,6 +22,8 @@ _KEPT = {
     "integer_range": 0,
     "pack_floats": 1,
     "pack_integers": 1,
+    "pack_reduced": 1,
+    "pack_digits": 1,
     "pack_direct": 1,
     "pack_magnitudes": 1,
     "pack_anchored": 1,

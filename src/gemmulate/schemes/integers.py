@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine, Operand
+from gemmulate.engines.digit_system import DigitSystem
 from gemmulate.engines.python_ints import words_to_ints
 from gemmulate.engines.residue_system import ResidueSystem, residue_system
 from gemmulate.schemes.blocks import for_blocks, halved, is_symmetric, mirror
@@ -27,10 +28,14 @@ class IntegerChoice:
     zero_points: tuple[int, int] | None  # of a direct product
     system: ResidueSystem | None  # of a residue product
     wide: bool = False  # results fit 64 bits and the engine's own multiplications cost less than the residues
+    modulus: int | None = None  # the bits are those of entries that are reduced mod it while they are packed
+    digits: DigitSystem | None = None  # of a product modulo a small number, in place of zero points and system
 
     @property
     def products(self) -> int:
         """INT8 matrix products that it takes (or would take, were it not wide)."""
+        if self.digits is not None:
+            return self.digits.products
         return 1 if self.system is None else len(self.system.moduli)
 
 
@@ -42,7 +47,7 @@ def magnitude_bits(low: int, high: int) -> int:
 def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
     """Measure the values of a (m, k) and bt (n, k) and choose the cheapest exact product."""
     if a.itemsize == bt.itemsize == 1:  # one product whatever the values: reading them would take as long as packing
-        return choose_for_ranges(_dtype_range(a), _dtype_range(bt), a.shape[1])
+        return choose_for_ranges(dtype_range(a), dtype_range(bt), a.shape[1])
     choice = choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
     # A result below 2^63 is the result modulo 2^64. (Wider ones: the wrapped result with residues that tell whether it
     # is the whole one takes one modulus more than the residues alone; EPYC Zen 5, 2026-11-30.)
@@ -50,7 +55,8 @@ def choose_integers(engine: Engine, a: Array, bt: Array) -> IntegerChoice:
     return replace(choice, wide=True) if wide else choice
 
 
-def _dtype_range(x: Array) -> tuple[int, int]:
+def dtype_range(x: Array) -> tuple[int, int]:
+    """What integers of x's dtype may be."""
     info = np.iinfo(x.dtype)
     return int(info.min), int(info.max)
 
@@ -97,36 +103,50 @@ def multiply_integers(
             return
         bits = max(bits, engine.multiply_integers(left, right, system, out[rows, columns]))
 
+    def by_digits(left: Operand, right: Operand, rows: slice, columns: slice) -> None:
+        assert choice.digits is not None
+        engine.multiply_digits(left, right, choice.digits, out[rows, columns])
+
     if choice.wide and modulus is None and out.dtype.itemsize == 8:
         return multiply_wrapped(engine, a, bt, out)
     (m, k), n = a.shape, bt.shape[0]
-    if choice.zero_points is not None:
-        za, zb = choice.zero_points
-        symmetric = is_symmetric(a, bt, k)
-        for_blocks(
-            engine,
-            m,
-            n,
-            k,
-            lambda rows: engine.pack_direct(True, a[rows], za),
-            lambda columns: engine.pack_direct(False, bt[columns], zb),
-            direct,
-            symmetric=symmetric,
-        )
+    digits, zero_points = choice.digits, choice.zero_points
+    if digits is not None:
+        planes, multiply = digits.planes, by_digits
+
+        def pack(left: bool, x: Array) -> Operand:
+            return engine.pack_digits(left, x, digits)
+
+    elif zero_points is not None:
+        planes, multiply = 1, direct
+        if choice.modulus is not None:
+            a, bt = engine.centred(a, choice.modulus), engine.centred(bt, choice.modulus)
+
+        def pack(left: bool, x: Array) -> Operand:
+            return engine.pack_direct(left, x, zero_points[0 if left else 1])
+
     else:
         assert choice.system is not None
         system = halved(engine, choice.system, m, k, n)
-        symmetric = is_symmetric(a, bt, k * system.bytes_per_entry)
-        for_blocks(
-            engine,
-            m,
-            n,
-            k * system.bytes_per_entry,
-            lambda rows: engine.pack_integers(True, a[rows], system, choice.bits_left),
-            lambda columns: engine.pack_integers(False, bt[columns], system, choice.bits_right),
-            residues,
-            symmetric=symmetric,
-        )
+        planes, multiply = system.bytes_per_entry, residues
+
+        def pack(left: bool, x: Array) -> Operand:
+            bits = choice.bits_left if left else choice.bits_right
+            if choice.modulus is not None:
+                return engine.pack_reduced(left, x, system, bits, choice.modulus)
+            return engine.pack_integers(left, x, system, bits)
+
+    symmetric = is_symmetric(a, bt, k * planes)
+    for_blocks(
+        engine,
+        m,
+        n,
+        k * planes,
+        lambda rows: pack(True, a[rows]),
+        lambda columns: pack(False, bt[columns]),
+        multiply,
+        symmetric=symmetric,
+    )
     if symmetric:
         mirror(out)
     return bits

@@ -1,14 +1,15 @@
-"""Products modulo p: operands reduced to the least magnitudes, residues, and one reduction of each exact result."""
+"""Products modulo p: entries reduced while they are packed, digits or residues, and one reduction of each result."""
 
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from gemmulate.engines.base import Array, Engine
-from gemmulate.schemes.integers import IntegerChoice, choose_for_ranges, multiply_integers
+from gemmulate.schemes.integers import IntegerChoice, choose_for_ranges, dtype_range, multiply_integers
 
 LARGEST_MODULUS = 1 << 63
 
@@ -23,21 +24,54 @@ def as_modulus(modulus: Any) -> int:
     return p
 
 
-def reduce_operand(engine: Engine, x: Array, p: int) -> Array:
-    """x mod p with the least magnitudes, |r| ≤ p/2, as an integer matrix: half the window for each operand."""
-    if x.dtype == object:
-        reduced = x % p
-        return np.where(2 * reduced > p, reduced - p, reduced).astype(np.int64)
-    low, high = engine.integer_range(x)
-    if max(-low, high) <= p // 2:
-        return x
-    return engine.centred(x, p)
+def reduce_objects(x: Array, p: int) -> Array:
+    """Python ints mod p with the least magnitudes, |r| ≤ p/2, as int64."""
+    reduced = x % p
+    return np.where(2 * reduced > p, reduced - p, reduced).astype(np.int64)
 
 
 def choose_modular(engine: Engine, a: Array, bt: Array, p: int) -> tuple[Array, Array, IntegerChoice]:
-    """Both operands reduced, and the cheapest exact product of what is left."""
-    a, bt = reduce_operand(engine, a, p), reduce_operand(engine, bt, p)
-    return a, bt, choose_for_ranges(engine.integer_range(a), engine.integer_range(bt), a.shape[1])
+    """Both operands as they are to be packed, and the cheapest exact product of them modulo p.
+
+    Entries may be far from reduced; `choice.modulus` tells the engine to reduce them while it packs them.
+    """
+    a, bt = (reduce_objects(x, p) if x.dtype == object else x for x in (a, bt))
+    k, widest = a.shape[1], (-(p // 2), p // 2)
+    digits = engine.digits(p)
+
+    def choose(left: tuple[int, int], right: tuple[int, int]) -> IntegerChoice:
+        choice = choose_for_ranges(left, right, k)
+        # Of as many products those of digits cost less: cutting digits is cheaper than taking residues.
+        return replace(choice, digits=digits) if digits is not None and digits.products <= choice.products else choice
+
+    if not engine.formats:  # planes of narrow formats are the fewer, the less the values span
+        if a.itemsize == bt.itemsize == 1:  # one product of the bytes as they are, whatever p
+            return a, bt, choose_for_ranges(dtype_range(a), dtype_range(bt), k)
+        whole = replace(choose(widest, widest), modulus=p)
+        # The values of one vector of each side bound from below what all of them need: mostly that settles it without
+        # a survey of the rest.
+        if (
+            whole.products == 1
+            or choose(_sample_range(engine, a, p), _sample_range(engine, bt, p)).products >= whole.products
+        ):
+            return a, bt, whole
+    (a, left), (bt, right) = _narrowed(engine, a, p), _narrowed(engine, bt, p)
+    return a, bt, choose(left, right)
+
+
+def _sample_range(engine: Engine, x: Array, p: int) -> tuple[int, int]:
+    """The range of one row of x after reduction."""
+    middle = len(x) // 2
+    return engine.integer_range(engine.centred(x[middle : middle + 1], p))
+
+
+def _narrowed(engine: Engine, x: Array, p: int) -> tuple[Array, tuple[int, int]]:
+    """x mod p with the least magnitudes, |r| ≤ p/2, and its range."""
+    low, high = engine.integer_range(x)
+    if max(-low, high) > p // 2:
+        x = engine.centred(x, p)
+        low, high = engine.integer_range(x)
+    return x, (low, high)
 
 
 def multiply_modular(engine: Engine, a: Array, bt: Array, p: int, out: Array) -> None:
