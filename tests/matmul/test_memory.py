@@ -117,3 +117,23 @@ def test_peak_memory_is_at_most_three_times_the_inputs(kind: str, accuracy: str)
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert float(run.stdout) <= 3
+
+
+NO_ROOM = """
+import resource
+import numpy as np, gemmulate as gm
+x = np.broadcast_to(np.int8(1), (1 << 20, 1))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
+try:
+    gm.matmul(x, x.T, engine="native")
+except MemoryError as error:
+    print(error)
+"""
+
+
+@linux
+def test_a_result_that_no_memory_holds_is_numpys_error() -> None:
+    """2^40 results of 8 bytes, beyond the address space that the process may have."""
+    require("native")
+    run = subprocess.run([sys.executable, "-c", NO_ROOM], capture_output=True, text=True, timeout=120, check=False)
+    assert "Unable to allocate 8.00 TiB for an array with shape (1048576, 1048576)" in run.stdout, run.stderr[-2000:]

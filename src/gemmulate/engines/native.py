@@ -261,8 +261,11 @@ class NativeEngine(Engine):
         size = math.prod(shape) * dtype.itemsize
         if size < 1 << 20 or dtype.hasobject:
             return np.empty(shape, dtype=dtype)
-        result: Array = self._core.empty(size).view(dtype).reshape(shape)
-        return result
+        try:
+            block: Array = self._core.empty(size)
+        except MemoryError:
+            return np.empty(shape, dtype=dtype)  # in small pages, or NumPy's error, which says how much was asked for
+        return block.view(dtype).reshape(shape)
 
     @property
     def threads(self) -> int:

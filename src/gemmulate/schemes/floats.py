@@ -146,7 +146,8 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
 
     (alpha, sum_a, square_a), (beta, sum_b, square_b) = _classes(left), _classes(right)
     # In float64 first, with room for the rounding of R to an integer: only pairs that may be the worst are worked out.
-    num = np.add.outer(sum_a.astype(np.float64), sum_b.astype(np.float64)) + 2
+    sums = np.add.outer(sum_a.astype(np.float64), sum_b.astype(np.float64))
+    num = sums + np.floor(sums * 2.0**-digits) + 2
     roots = np.multiply.outer(np.sqrt(square_a.astype(np.float64)), np.sqrt(square_b.astype(np.float64)))
     den = np.multiply.outer(2.0 * k * alpha, beta) - roots * 2.0**-18
     slack = 4 + roots * 2.0**-60
@@ -155,8 +156,10 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
     worst_num, worst_den = 1, 1
     for i, j in near.tolist():
         rounding = (math.isqrt(int(square_a[i]) * int(square_b[j])) + 1 >> 18) + 1  # 64² R, R in units of 2^-30
-        # + 2 instead of + 1 covers |a'| ≤ |a| + 1/2 in R; the denominator is positive, since ‖a‖ ≤ α √k.
-        exact_num = int(sum_a[i]) + int(sum_b[j]) + 2
+        # |C'| is at most the exact |AB| ≤ R and the truncation's bound, which therefore counts 1 + 2^-digits times.
+        # The denominator is positive, since ‖a‖ ≤ α √k.
+        total = int(sum_a[i]) + int(sum_b[j])
+        exact_num = total + (total >> digits) + 2
         exact_den = max(1, 2 * k * int(alpha[i]) * int(beta[j]) - rounding)
         if exact_num * worst_den > worst_num * exact_den:
             worst_num, worst_den = exact_num, exact_den
