@@ -1,5 +1,6 @@
 #include "operand.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -24,7 +25,12 @@ namespace {
 class BufferPool {
  public:
   static BufferPool& instance() {
-    static auto* pool = new BufferPool;  // never destroyed: operands may outlive static destruction
+    static BufferPool* const pool = [] {
+      // A child forked while another thread holds the lock would wait for it forever.
+      const auto release = [] { instance().lock_.unlock(); };
+      pthread_atfork([] { instance().lock_.lock(); }, release, release);
+      return new BufferPool;  // never destroyed: operands may outlive static destruction
+    }();
     return *pool;
   }
 

@@ -76,8 +76,9 @@ def matmul(
     |C − AB| ≤ 2^-104 |A||B| for every element ("fp64"), or the nearest pair ("exact").
 
     `out` (writable, of the result's shape; also as third argument, or alone in a tuple) receives the result; for
-    integers it may have another integer dtype, and a value that does not fit raises. If a product raises, out is
-    unchanged. The parts of a DoubleDouble go to a tuple (hi, lo) of two float64 arrays, which is returned.
+    integers it may have another integer dtype, and a value that does not fit it, or the result's own, raises. If a
+    product raises, out is unchanged. The parts of a DoubleDouble go to a tuple (hi, lo) of two float64 arrays, which is
+    returned.
 
     `formats`, e.g. "fp4_e2m1" or "fp4_e2m1,fp8_e4m3", runs the exact products through encodings on the planes of
     these formats (as INT8, summed no deeper than their accumulators are exact): the same bits, slower here; it shows
