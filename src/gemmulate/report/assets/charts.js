@@ -77,13 +77,15 @@ const charts = (() => {
     return figure(370, `Roofline of ${name} with the conversion roof`, parts);
   };
 
+  // The four terms of a fused kernel, or the stages of a staged pipeline.
+  const NAMES = { mma: "T_mma", mem: "T_mem", dec: "T_dec", rec: "T_rec" };
   const termBars = (terms, total) => {
     const longest = Math.max(...Object.values(terms), 1e-300);
     const parts = Object.entries(terms).flatMap(([name, value], index) => {
       const y = 24 * index, width = (400 * value) / longest;
       return [
-        label(0, y + 16, `T_${name}`), element("rect", { x: 60, y: y + 4, width, height: 16, class: `term ${name}` }),
-        label(68 + width, y + 16, seconds(value)),
+        label(0, y + 16, NAMES[name] ?? name), element("rect", { x: 76, y: y + 4, width, height: 16, class: `term ${name}` }),
+        label(84 + width, y + 16, seconds(value)),
       ];
     });
     return figure(24 * Object.keys(terms).length + 4, `Terms of ${seconds(total)}`, parts);
