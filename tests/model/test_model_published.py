@@ -58,6 +58,12 @@ def test_three_terms(kernel: Kernel, claimed: str) -> None:
     assert agrees(found.speedup, claimed), found.speedup
 
 
+def test_three_terms_do_not_hang_on_c_q() -> None:
+    for composition, counts in (("three_term", False), ("published", True)):
+        found = predict(load_device("b300"), gemv(N, N), method("residues-fp8", r=12, composition=composition))
+        assert ("c_q" in found.uncertain) == counts
+
+
 @pytest.mark.parametrize(
     ("oi", "claimed"),
     # [TME] v1, min(500, 8·OI)/1.3: GEMV with 8 and 2 right-hand sides, stencil, SpMV. GEMM's 380 is the cap, 500/1.3;

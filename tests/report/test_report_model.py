@@ -271,6 +271,8 @@ def test_controls(browser: chromium.Browser, choose: Callable[..., str]) -> None
     assert "size" in choose(size=0) or "nnz = 0" in choose(size=0)
     assert "nnz" in choose(size="")
     choose(size=1000)
+    labels = browser.evaluate('[...document.querySelectorAll("#terms text")].map((text) => text.textContent)')
+    assert labels[::2] == ["T_mma", "T_mem", "T_dec", "T_rec"]
     for chart in ("roofline", "terms", "tornado"):
         assert browser.evaluate(f'document.querySelectorAll("#{chart} svg").length') == 1
     choose(kernel="gemm", scheme="residues-int8", r=15, c_q=6, pipeline="staged", size=4096)
@@ -278,10 +280,22 @@ def test_controls(browser: chromium.Browser, choose: Callable[..., str]) -> None
     staged = predict(load_device("b300"), made("gemm", {"m": 4096, "n": 4096, "k": 4096}), how)
     assert shown(browser) == pytest.approx(staged.speedup, rel=1e-13)
     assert browser.evaluate('document.getElementById("composition").disabled')
+    assert staged.stages is not None
+    labels = browser.evaluate('[...document.querySelectorAll("#terms text")].map((text) => text.textContent)')
+    assert labels[::2] == list(staged.stages), "the bars are the stages that add up to the time"
     choose(kernel="gemv")
     assert browser.evaluate('document.getElementById("pipeline").disabled'), "stages are for GEMM"
     choose(pipeline="fused", scheme="residues-fp8", r=12)
     assert "OI* 0.563" in browser.evaluate('document.getElementById("roofline").textContent')
+
+
+@needs_browser
+def test_a_narrow_window_scrolls_tables_alone(browser: chromium.Browser) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
+    try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 @needs_browser

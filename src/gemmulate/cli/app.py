@@ -35,7 +35,7 @@ _GROUPS: tuple[str, ...] = (
 )
 
 _EPILOGUE = """Exit status: 0 success; 1 a negative verdict that was asked for; 2 bad input, with one line on standard
-error; 130 interrupted. Every command has `--help` with examples, and `--json` for programs."""
+error; 130 interrupted. Every command has `--help` with examples, and `--json` (`encodings export`: `--as json`)."""
 
 
 class CommandError(GemmulateError):

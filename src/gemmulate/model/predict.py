@@ -168,7 +168,8 @@ def predict(device: Device, kernel: Kernel, how: Method) -> Prediction:
         for rates in _with_kinks(device.corners(relevant(device, kernel, how)), kernel)
         for c_q, c_rec in itertools.product({how.c_q.low, how.c_q.high}, {how.c_rec.low, how.c_rec.high})
     ]
-    names = [*relevant(device, kernel, how), *(["c_q"] if how.c_q.low < how.c_q.high else [])]
+    counted = how.composition != "three_term" and how.c_q.low < how.c_q.high
+    names = [*relevant(device, kernel, how), *(["c_q"] if counted else [])]
     fp64 = native_rate(nominal, kernel)
     return Prediction(
         device=device.name,

@@ -65,25 +65,35 @@ const charts = (() => {
       parts.push(line(x(oiStar), top, x(oiStar), bottom, { class: "star" }));
       parts.push(label(x(oiStar) + 4, bottom - 6, `OI* ${short(oiStar)}`, { class: "four" }));
     }
-    points.forEach((p, index) => {
+    // What a name may not cover: the points, and names placed before it; a letter is 6 wide and 11 high.
+    const taken = points.map((p) => ({ top: y(p.flops) - 4, bottom: y(p.flops) + 4, start: x(p.oi) - 4, end: x(p.oi) + 4 }));
+    points.forEach((p) => {
       if (!(p.oi >= low && p.oi <= high)) return;
       parts.push(element("circle", { cx: x(p.oi), cy: y(p.flops), r: p.label === selected ? 6 : 4, class: "point" }));
-      // Under the ceilings' names there is room on the left only; neighbours of the row alternate.
+      // Under the ceilings' names there is room on the left only; elsewhere the first height that covers nothing.
       const far = p.oi > 30, chosen = p.label === selected;
-      const dy = chosen ? -10 : far ? 18 : 4 + 11 * (index % 2);
+      const box = (dy) => ({
+        top: y(p.flops) + dy - 9, bottom: y(p.flops) + dy + 2, start: x(p.oi) + 7, end: x(p.oi) + 7 + 6 * p.label.length,
+      });
+      const free = (dy) => taken.every((o) =>
+        box(dy).bottom <= o.top || box(dy).top >= o.bottom || box(dy).end <= o.start || box(dy).start >= o.end);
+      const dy = chosen ? -10 : far ? 18 : [4, 15, -7, 26, -18].find(free) ?? 4;
+      if (!far && !chosen) taken.push(box(dy));
       parts.push(label(x(p.oi) + (far || chosen ? -7 : 7), y(p.flops) + dy, p.label,
         { "text-anchor": far || chosen ? "end" : "start" }));
     });
     return figure(370, `Roofline of ${name} with the conversion roof`, parts);
   };
 
+  // The four terms of a fused kernel, or the stages of a staged pipeline.
+  const NAMES = { mma: "T_mma", mem: "T_mem", dec: "T_dec", rec: "T_rec" };
   const termBars = (terms, total) => {
     const longest = Math.max(...Object.values(terms), 1e-300);
     const parts = Object.entries(terms).flatMap(([name, value], index) => {
       const y = 24 * index, width = (400 * value) / longest;
       return [
-        label(0, y + 16, `T_${name}`), element("rect", { x: 60, y: y + 4, width, height: 16, class: `term ${name}` }),
-        label(68 + width, y + 16, seconds(value)),
+        label(0, y + 16, NAMES[name] ?? name), element("rect", { x: 76, y: y + 4, width, height: 16, class: `term ${name}` }),
+        label(84 + width, y + 16, seconds(value)),
       ];
     });
     return figure(24 * Object.keys(terms).length + 4, `Terms of ${seconds(total)}`, parts);

@@ -143,7 +143,7 @@ const model = (() => {
     if (how.pipeline === "staged") {
       const found = staged(rates, k, how, converted, int32, terms);
       const emulated = overhead + Object.values(found.stages).reduce((a, b) => a + b);
-      return { native, emulated, terms: found.terms, speedup: native / emulated, bound: longest(found.stages) };
+      return { native, emulated, ...found, speedup: native / emulated, bound: longest(found.stages) };
     }
     const emulated = overhead + compositions[how.composition](terms);
     const counted = Object.entries(terms).filter(([key]) => how.composition !== "three_term" || key !== "dec");

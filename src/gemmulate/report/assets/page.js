@@ -48,7 +48,7 @@
       make("span", `native ${seconds(found.native)}, emulated ${seconds(found.emulated)}, ` +
         `${short(found.flopPerInput)} FLOP for each converted input`),
     );
-    show("terms", charts.termBars(found.terms, found.emulated));
+    show("terms", charts.termBars(found.stages ?? found.terms, found.emulated));
   };
 
   const limits = (s) => {
