@@ -323,3 +323,23 @@ def test_little_memory_means_blocks_and_too_little_an_error() -> None:
     assert scarce.largest < ample.largest == 700
     with pytest.raises(MemoryError, match=r"take 0\.000\d+ GiB, engine device has 0\.00024 GiB; split k"):
         gm.matmul(x, y, engine=ArrayEngine("device", poor))
+
+
+def test_operands_of_a_device_begin_at_aligned_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planes of 5 · 8 bytes: the second one begins at byte 40 of its memory."""
+    seen: list[tuple[int, int]] = []
+    product = torch._int_mm
+
+    def int_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        seen.append((a.storage_offset() % 16, b.storage_offset() % 16))
+        return product(a, b)
+
+    monkeypatch.setattr(torch, "_int_mm", int_mm)
+    library = TorchLibrary("cpu")
+    library._integer = True
+    planes = torch.arange(80, dtype=torch.int8).reshape(2, 5, 8)
+    want = planes[1].double() @ planes[1].double().T
+    for device, offset in (("cpu", 8), ("meta", 0)):
+        library.device = torch.device(device)
+        assert library.int8_matmul(planes[1], planes[1]).tolist() == want.tolist()
+        assert seen.pop() == (offset, offset)

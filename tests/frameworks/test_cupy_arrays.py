@@ -18,12 +18,29 @@ from matmul.checks import assert_bits
 from matmul.inputs import floats
 
 
+class Device:
+    """CuPy's device, the current one within `with`."""
+
+    current = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        self.before, Device.current = Device.current, self.number
+
+    def __exit__(self, *_: object) -> None:
+        Device.current = self.before
+
+
 class DeviceArray:
     """What an array of CuPy's gives to others: no implicit conversion."""
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values)
         self.shape, self.dtype = self.values.shape, self.values.dtype
+        self.device = Device(0)
+        self.made_on = Device.current
 
     def __array__(self, *arguments: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed")
@@ -31,9 +48,10 @@ class DeviceArray:
     def get(self) -> Any:
         return self.values.copy()
 
-    def set(self, values: Any) -> None:
-        assert (values.shape, values.dtype) == (self.shape, self.dtype)
-        self.values[...] = values
+    def __setitem__(self, key: Any, value: DeviceArray) -> None:
+        assert (value.shape, value.dtype) == (self.shape, self.dtype)
+        assert value.made_on == self.device.number == Device.current
+        self.values[key] = value.values
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +73,15 @@ def test_arrays_come_back_as_cupys() -> None:
     assert isinstance(dot, DeviceArray)
     assert (dot.shape, int(dot.values)) == ((), 55)
     assert gm.matmul(DeviceArray(i), DeviceArray(i), overflow="object", engine="reference") == 55
+
+
+def test_results_lie_on_the_device_of_the_operands() -> None:
+    x, out = DeviceArray(np.eye(2)), DeviceArray(np.zeros((2, 2)))
+    x.device = out.device = Device(1)
+    assert gm.matmul(x, x, engine="reference").made_on == 1
+    gm.matmul(x, x, out=out, engine="reference")
+    assert (out.values == x.values).all()
+    assert Device.current == 0
 
 
 def test_out_is_written_or_unchanged() -> None:

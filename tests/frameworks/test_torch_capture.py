@@ -16,9 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gemmulate as gm
+from gemmulate.engines import array_crt
 from gemmulate.engines.array_engine import ArrayEngine
+from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.torch_array import TorchArray, to_device
+from gemmulate.engines.torch_fp4 import unit_scales
 from gemmulate.engines.torch_fp8 import Fp8Library
 from gemmulate.plan import tensors
 from gemmulate.plan.matmul import matmul
@@ -149,6 +152,24 @@ def test_nothing_is_copied_to_the_device_within_a_capture() -> None:
     trusted_engine.cache_clear()
     with pytest.raises(RuntimeError, match="no engine has been tried on cuda:0 yet"):
         trusted_engine("cuda:0", ("triton", "torch-cuda"))
+
+
+@pytest.mark.usefixtures("capturing")
+def test_no_engine_is_made_within_a_capture() -> None:
+    with pytest.raises(RuntimeError, match=r"no product has run on cuda:0 yet .* multiply once before the capture"):
+        TorchLibrary("cuda:0")
+
+
+def test_what_a_graph_reads_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, system = TorchLibrary("cpu"), ResidueSystem((256, 255))
+    first = array_crt._weights(library, system, 0)
+    for shift in range(600):
+        array_crt._weights(library, system, shift)
+    assert array_crt._weights(library, system, 0) is first
+    assert unit_scales(3, 32, library.device) is unit_scales(3, 32, library.device)
+    begin_capture(monkeypatch)
+    with FakeTensorMode():
+        assert unit_scales(3, 32, CUDA) is not unit_scales(3, 32, CUDA)
 
 
 def test_memory_is_not_asked_within_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:

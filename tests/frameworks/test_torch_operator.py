@@ -1,5 +1,7 @@
 """The operator: accuracy of its gradients, torch.compile, torch's checks of operators."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,22 @@ def test_compile(product: str) -> None:
         torch.equal(x, y)
         for x, y in zip(torch.autograd.grad(got, (a, b)), torch.autograd.grad(want, (a, b)), strict=True)
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"accuracy": gm.Bits(54)}, {"accuracy": "fast"}, {"engine": "torch"}, {"engine": "torch-fp8"}, {"modulus": 7}, {}],
+    ids=str,
+)
+def test_the_function_in_compiled_programs(options: dict[str, Any]) -> None:
+    """Without a gradient: Dynamo does not go on into the NumPy functions of the product."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x, y = (x.to(torch.int64), y.to(torch.int64)) if "modulus" in options else (x, y)
+        return gm.matmul(x + 1, y, **options) * 2
+
+    a, b = (random(shape, torch.float64).detach() * 9 for shape in ((6, 8), (8, 3)))
+    assert torch.equal(torch.compile(program, backend="eager")(a, b), program(a, b))
 
 
 def test_export_and_dynamic_shapes() -> None:

@@ -6,7 +6,10 @@ last one carries the sign.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +18,37 @@ from gemmulate.engines.array_floats import LIMB, LIMB_MASK, Limbs, carry
 from gemmulate.engines.array_library import Library, Tensor
 from gemmulate.engines.residue_system import DIGIT_BITS, ResidueSystem
 
-# Tables are kept on the device: a product copies none there after the first of its kind.
+_TABLES: WeakKeyDictionary[Library, dict[tuple[Any, ...], Any]] = WeakKeyDictionary()
 
 
-@lru_cache(maxsize=256)
+def _kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A table that stays on the device as long as its library: a product copies none there after the first of its kind.
+
+    A few KiB each. None is forgotten, for CUDA graphs of products read them at every replay.
+    """
+
+    @wraps(make)
+    def table(lib: Library, *key: Any) -> Any:
+        tables = _TABLES.setdefault(lib, {})
+        if (make, *key) not in tables:
+            tables[make, *key] = make(lib, *key)
+        return tables[make, *key]
+
+    return table
+
+
+@_kept
 def _coefficients(lib: Library, system: ResidueSystem, digits: int, left: bool) -> Tensor:
     return lib.load(system.coefficients(digits, left).astype(np.float64))
 
 
-@lru_cache(maxsize=256)
+@_kept
 def _weights(lib: Library, system: ResidueSystem, shift: int) -> Tensor:
     """Limbs of the weights, and in the last row 1/m, whose sums are the quotients by P: (limbs + 1, moduli)."""
     return lib.load(np.vstack([system.shifted_weights(shift), 1.0 / np.array(system.moduli, dtype=np.float64)]))
 
 
-@lru_cache(maxsize=256)
+@_kept
 def _moduli(lib: Library, system: ResidueSystem) -> tuple[Tensor, Tensor]:
     """m and 1/m as columns."""
     moduli = np.array(system.moduli, dtype=np.float64)[:, None]

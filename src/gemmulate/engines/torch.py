@@ -24,6 +24,8 @@ from gemmulate.engines.torch_array import TorchArray, capturing, empty, to_devic
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
 CPU_RULES = ProductRules(least_depth=2)
 CUDA_RULES = ProductRules(least_rows=17, least_depth=8, multiple=8)
+# Bytes: what the widest loads of a GPU ask for.
+_ALIGNMENT = 16
 
 _DTYPES = {
     "int8": torch.int8,
@@ -81,6 +83,11 @@ class TorchLibrary(Library):
 
     def __init__(self, device: str = "cpu", rules: ProductRules | None = None) -> None:
         self.device = _with_index(torch.device(device))
+        if self.device.type == "cuda" and capturing():
+            raise RuntimeError(
+                f"no product has run on {self.device} yet with this engine, and none can while a CUDA graph is "
+                "captured; multiply once before the capture"
+            )
         self._free = 0  # bytes, when last asked
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
@@ -136,8 +143,16 @@ class TorchLibrary(Library):
 
     def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
         if self._integer:
-            return torch._int_mm(a.contiguous(), b.contiguous().T)
+            return torch._int_mm(self._aligned(a), self._aligned(b).T)
         return torch.matmul(a.to(torch.float64), b.to(torch.float64).T).to(torch.int64)
+
+    def _aligned(self, x: Tensor) -> Tensor:
+        """Contiguous, and on a device from an address that cuBLASLt's kernels take: a plane's may be none.
+
+        torch lets cuBLASLt choose the kernel by its defaults, which take addresses for multiples of 256.
+        """
+        x = x.contiguous()
+        return x.clone() if self.device.type != "cpu" and x.storage_offset() % _ALIGNMENT else x
 
     def pad(self, x: Tensor, rows: int, columns: int) -> Tensor:
         return torch.nn.functional.pad(x, (0, columns, 0, rows))

@@ -12,7 +12,7 @@ arXiv 2511.10909, and its source). The vendor documents no width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -33,7 +33,7 @@ from gemmulate.engines.fp4_residues import (
 )
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
-from gemmulate.engines.torch_array import to_device
+from gemmulate.engines.torch_array import capturing, to_device
 
 # Elements along k that share a block scale, and the tiles of scales that cuBLASLt reads: 128 rows of 4 blocks.
 SCALE_BLOCK = 16
@@ -60,14 +60,27 @@ def swizzled(scales: Tensor) -> Tensor:
     return tiles.permute(0, 3, 2, 1, 4).reshape(-1)
 
 
-@lru_cache(maxsize=64)
-def unit_scales(rows: int, depth: int, device: torch.device) -> Tensor:
-    """Scales 1 of E4M3 for an operand (rows, depth), swizzled."""
+def _unit_scales(rows: int, depth: int, device: torch.device) -> Tensor:
     ones = torch.ones((rows, -(-depth // SCALE_BLOCK)), device=device).to(torch.float8_e4m3fn)
     return swizzled(ones.view(torch.uint8)).view(torch.float8_e4m3fn)
 
 
-@lru_cache(maxsize=512)  # both sides of the moduli up to 256
+@lru_cache(maxsize=64)
+def _kept_scales(rows: int, depth: int, device: torch.device) -> Tensor:
+    # By a copy, which is done when it returns: another stream may be the next to read them.
+    return _unit_scales(rows, depth, torch.device("cpu")).to(device)
+
+
+def unit_scales(rows: int, depth: int, device: torch.device) -> Tensor:
+    """Scales 1 of E4M3 for an operand (rows, depth), swizzled.
+
+    A CUDA graph makes its own at every replay: kept ones may be forgotten while it still reads them.
+    """
+    make = _unit_scales if device.type == "cuda" and capturing() else _kept_scales
+    return make(rows, depth, device)
+
+
+@cache  # for good: CUDA graphs read it at every replay
 def _codes(digits: Fp4Digits, left: bool, device: torch.device) -> Tensor:
     """A side's codes by byte, on the device."""
     return to_device(digits.left if left else digits.right, device)

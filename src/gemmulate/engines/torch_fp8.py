@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import torch
 
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import INT32_DEPTH, ProductRules, Tensor
 from gemmulate.engines.torch import TorchLibrary, capability_of
+from gemmulate.engines.torch_array import to_device
 from gemmulate.formats import accumulator as accumulator_called
 from gemmulate.formats.alphabet import Alphabet
 
@@ -44,7 +46,7 @@ class Fp8Library(TorchLibrary):
     def __init__(self, device: str = "cpu", accumulator: str | None = None) -> None:
         name = accumulator or fp8_accumulator(capability_of(torch.device(device)))
         super().__init__(device, ProductRules(least_depth=_MULTIPLE, multiple=_MULTIPLE, depth=fp8_depth(name)))
-        self._one = torch.ones((), dtype=torch.float32, device=self.device)
+        self._one = to_device(np.ones((), dtype=np.float32), self.device)
 
     def int8_matmul(self, a: Tensor, b: Tensor) -> Tensor:
         (high_a, low_a), (high_b, low_b) = high_and_low(a), high_and_low(b)

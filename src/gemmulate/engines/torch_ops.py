@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -84,6 +85,17 @@ def overridden(
     """What that subclass or mode makes of function(a, b, out=out, …): by default the product, as such a subclass."""
     given = options if out is None else {"out": out, **options}
     return torch.overrides.handle_torch_function(function, (a, b, out), a, b, **given)
+
+
+def is_traced() -> bool:
+    """Whether Dynamo (torch.compile) traces the caller."""
+    return bool(torch.compiler.is_dynamo_compiling())
+
+
+@_disable_dynamo
+def untraced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """function(…), run as it is between two parts of a compiled program."""
+    return function(*arguments, **options)
 
 
 def is_wrapped(x: torch.Tensor) -> bool:

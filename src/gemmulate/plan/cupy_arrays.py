@@ -32,8 +32,11 @@ def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **optio
             )
     target = None if out is None else np.empty(out.shape, dtype=out.dtype)
     result = matmul(a.get(), b.get(), out=target, engine="cupy" if engine is None else engine, **options)
-    if out is not None:
-        out.set(target)
-        return out
     # CuPy has no Python ints: those stay in a NumPy array, or are one.
-    return result if isinstance(result, int) or result.dtype == object else sys.modules["cupy"].asarray(result)
+    if out is None and (isinstance(result, int) or result.dtype == object):
+        return result
+    with (a if out is None else out).device:  # otherwise CuPy's current one
+        if out is None:
+            return sys.modules["cupy"].asarray(result)
+        out[...] = sys.modules["cupy"].asarray(target)  # of any strides
+        return out

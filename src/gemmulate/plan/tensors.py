@@ -40,6 +40,16 @@ def host_array(x: Any, name: str) -> Any:
 def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
     """`matmul(a, b, …)` of tensors, part of a graph where one of them requires a gradient."""
     from gemmulate.engines import torch_ops
+
+    # Dynamo would go on into NumPy's functions, and makes torch's of them, which have not all types.
+    takes = out is None and options["modulus"] is None and options["overflow"] == "raise" and isinstance(engine, _NAMES)
+    if torch_ops.is_traced() and not (takes and _DEFINED):
+        return torch_ops.untraced(_multiply_tensors, a, b, out, engine, **options)
+    return _multiply_tensors(a, b, out, engine, **options)
+
+
+def _multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
+    from gemmulate.engines import torch_ops
     from gemmulate.plan.matmul import matmul
 
     for name, x in (("a", a), ("b", b), ("out", out)):
@@ -55,7 +65,7 @@ def multiply_tensors(a: Any, b: Any, out: Any, engine: str | Engine | None, **op
             "have no product; leave them away"
         )
     # A modulus and floats, which alone have gradients, are an error of the product itself.
-    if wrapped or (torch_ops.wants_derivative(a, b, out) and options["modulus"] is None):
+    if wrapped or torch_ops.is_traced() or (torch_ops.wants_derivative(a, b, out) and options["modulus"] is None):
         settings = operator_settings(options["accuracy"], engine, options["threads"], options["formats"])
         return operator()(a, b, *settings)
     return multiply_detached(a, b, out, engine, **options)
@@ -150,6 +160,7 @@ def device_engine(device: Any, engine: str | Engine | None, threads: int | None)
     return on_device(runner, device)
 
 
+_NAMES = (str, type(None))  # of engines, as the operator takes them
 _DEFINED: list[Any] = []  # not a cached function: torch.compile warns of those
 _INSTANCES: WeakValueDictionary[str, Engine] = WeakValueDictionary()  # by the names that stand for them
 

@@ -68,6 +68,9 @@ def _trials() -> Iterator[tuple[str, Array, Array, dict[str, Any]]]:
     yield "float64 Bits(54)", special, y, {"accuracy": Bits(54)}
     # Beyond the depth and the size that Triton's kernels fuse.
     yield "deep float64", np.tile(x, 3), np.tile(y, (3, 1)), {}
+    # Depths that nothing has to fill up, whole blocks of Triton's, and planes of an odd number of 8 bytes.
+    for depth in (256, 264):
+        yield f"float64, depth {depth},", np.tile(x, 2)[:69, :depth], np.tile(y, (2, 1))[:depth], {}
     yield "float32", x.astype(np.float32), y.astype(np.float32), {}
     i, j = (rng.integers(-(2**27), 2**27, s) for s in ((70, 150), (150, 70)))
     yield "int64", i, j, {}

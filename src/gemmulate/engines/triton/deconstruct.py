@@ -12,7 +12,7 @@ moduli, with fused and with separate rounding of the product.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -151,7 +151,7 @@ def deconstruct_kernel(
         target += plane
 
 
-@lru_cache(maxsize=128)
+@cache  # for good: CUDA graphs read it at every replay
 def _table(system: ResidueSystem, digits: int, left: bool, device: torch.device) -> torch.Tensor:
     """Rows m, fl(1/m), c_0, c_1, … of every modulus, float32."""
     moduli = np.array(system.moduli, dtype=np.float32)[:, None]

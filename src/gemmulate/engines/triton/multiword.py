@@ -9,7 +9,7 @@ A number is a tuple of tensors, one for each limb, least first; the functions ar
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ def limb_count(system: ResidueSystem) -> int:
     return -(-system.product.bit_length() // 32)
 
 
-@lru_cache(maxsize=128)
+@cache  # for good: CUDA graphs read it at every replay
 def crt_table(system: ResidueSystem, device: torch.device) -> torch.Tensor:
     """Rows of 32-bit words: the limbs of P/m_l, then ⌊2^56/m_l⌋, low and high word; the last row holds P's limbs."""
     limbs = limb_count(system)

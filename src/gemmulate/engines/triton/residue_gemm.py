@@ -16,7 +16,7 @@ block of K steps |sum| ≤ 2^14 (768 − K), and 15 · 64 K + 16 · 256 K < 2^14
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -45,7 +45,7 @@ PlaneFormat = Literal["int8", "bfloat16", "fp8_e4m3"]
 _KINDS: dict[torch.dtype, int] = {torch.int8: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2}
 
 
-@lru_cache(maxsize=128)
+@cache  # for good: CUDA graphs read it at every replay
 def reduction_table(system: ResidueSystem, device: torch.device) -> torch.Tensor:
     """Rows m, offset, magic, shift, int32, for t mod m of an int32 |t| < 2^30.
 
@@ -157,8 +157,9 @@ def add_products(
 @triton.jit
 def dot_of_parts(a, b, part, low_a, low_b, k, depth, KIND: tl.constexpr, EVEN: tl.constexpr, BLOCK_K: tl.constexpr):
     """Σ over one block of the depth of the products of part h (0), l (1) or s (2), float32 from zero."""
-    x = load_tile(a + part * low_a + k, k, depth, KIND, BLOCK_K, EVEN, True)
-    y = load_tile(b + part * low_b + k, k, depth, KIND, BLOCK_K, EVEN, False)
+    # 2^30 entries and more: two parts lie further apart than int32 counts.
+    x = load_tile(a + part * tl.cast(low_a, tl.int64) + k, k, depth, KIND, BLOCK_K, EVEN, True)
+    y = load_tile(b + part * tl.cast(low_b, tl.int64) + k, k, depth, KIND, BLOCK_K, EVEN, False)
     return tl.dot(x, y)
 
 
