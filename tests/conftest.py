@@ -1,10 +1,15 @@
 """Fixtures shared by the suites."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
+
+# Two workers with two threads of torch each wait for one another on two cores: the contract of its engines took five
+# times as long. torch reads this when it is imported; tests of threads say how many they want.
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
