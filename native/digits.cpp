@@ -14,19 +14,6 @@ namespace {
 // long enough for its prefetchers whichever way the matrix lies.
 constexpr int64_t kGroup = 96, kRightGroup = 128, kDepth = 128, kAhead = 4;
 
-int item_bytes(Type type) {
-  switch (type) {
-    case Type::i8: case Type::u8: return 1;
-    case Type::i16: case Type::u16: return 2;
-    case Type::i32: case Type::u32: return 4;
-    default: return 8;
-  }
-}
-
-bool is_unsigned(Type type) {
-  return type == Type::u8 || type == Type::u16 || type == Type::u32 || type == Type::u64;
-}
-
 // Remainders of n entries `stride` apart.
 void read_run(const Isa& isa, const View& x, int64_t offset, int64_t stride, int64_t n, int64_t p, int64_t high,
               int32_t* out) {
@@ -52,7 +39,7 @@ Operand pack_digits(const Isa& isa, bool left, const View& x, const DigitSystem&
   const auto p = static_cast<int64_t>(system.p);
   const int64_t high = left ? p - 1 : system.balanced_high();
   const int64_t group = (left ? kGroup : kRightGroup) / o.width * o.width;
-  const bool across = std::abs(x.stride_v) < std::abs(x.stride_k);  // neighbours in memory are different vectors
+  const bool across = runs_across(x);
   const int item = item_bytes(x.type);
   const double ns = static_cast<double>(x.vectors) * static_cast<double>(x.depth) * (1.0 + 0.1 * planes);
   parallel_for((x.vectors + group - 1) / group, useful_threads(ns, threads), poll, [&](int64_t index) {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <type_traits>
 
 #include "centre.hpp"
@@ -305,7 +306,7 @@ Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTabl
   for (const Modulus& m : table.modulus) o.moduli.push_back(static_cast<int>(m.m));
   const int64_t cells = kBlockDepth * o.width;
   const bool is_unsigned = x.type == Type::u64;
-  const Centre centre(isa, modulus ? modulus : 2);
+  const std::optional<Centre> centre = modulus ? std::optional<Centre>(std::in_place, isa, modulus) : std::nullopt;
   for_blocks(o, threads, poll, [&](int64_t panel, int64_t p0, int64_t block) {
     thread_local std::vector<int64_t> value;
     thread_local std::vector<int32_t> pieces;
@@ -316,11 +317,11 @@ Operand pack_integers(const Isa& isa, bool left, const View& x, const ModuliTabl
     dispatch_integer(x.type, [&]<class T>(T) {
       gather<T>(x, v0, o.width, p0, block, entries, [](T e) { return static_cast<int64_t>(e); });
     });
-    if (modulus) {
-      centre(entries, n, is_unsigned, entries + cells);
+    if (centre) {
+      (*centre)(entries, n, is_unsigned, entries + cells);
       entries += cells;
     }
-    isa.residues.pieces_i64(entries, n, table.words, is_unsigned && !modulus, pieces.data());
+    isa.residues.pieces_i64(entries, n, table.words, is_unsigned && !centre, pieces.data());
     write_residues(o, panel, p0, n, pieces.data(), table);
   });
   return o;

@@ -21,6 +21,20 @@ struct View {
   int64_t stride_v, stride_k;
 };
 
+inline bool is_unsigned(Type type) {
+  return type == Type::u8 || type == Type::u16 || type == Type::u32 || type == Type::u64;
+}
+inline int item_bytes(Type type) {
+  switch (type) {
+    case Type::i8: case Type::u8: return 1;
+    case Type::i16: case Type::u16: return 2;
+    case Type::i32: case Type::u32: case Type::f32: return 4;
+    default: return 8;
+  }
+}
+// Whether neighbours in memory belong to different vectors.
+inline bool runs_across(const View& x) { return std::abs(x.stride_v) < std::abs(x.stride_k); }
+
 // Integers of any size: two's complement, `words` little-endian 32-bit words for each element.
 struct WordView {
   const uint32_t* data;

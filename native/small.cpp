@@ -163,22 +163,7 @@ bool multiply_floats(const Isa& isa, const View& a, const View& b, const Target&
   return true;
 }
 
-bool is_unsigned(Type type) {
-  return type == Type::u8 || type == Type::u16 || type == Type::u32 || type == Type::u64;
-}
-
-int type_bits(Type type) {
-  switch (type) {
-    case Type::i8: return 7;
-    case Type::u8: return 8;
-    case Type::i16: return 15;
-    case Type::u16: return 16;
-    case Type::i32: return 31;
-    case Type::u32: return 32;
-    case Type::i64: return 63;
-    default: return 64;
-  }
-}
+int type_bits(Type type) { return 8 * item_bytes(type) - !is_unsigned(type); }
 
 // Least b with |x| <= 2^b.
 int bits_of(const int16_t* x, int64_t n) {

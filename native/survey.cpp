@@ -87,8 +87,6 @@ void chunks(const View& x, int64_t v0, int64_t v1, bool across, const Body& body
   }
 }
 
-bool runs_across(const View& x) { return std::abs(x.stride_v) < std::abs(x.stride_k); }
-
 // Scaling along k: rarely asked for, so entry by entry.
 Scan scan_scaled(const View& x, const int32_t* inner, int threads, const Poll& poll) {
   Scan s;
