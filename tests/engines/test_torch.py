@@ -317,12 +317,46 @@ class Scarce(TorchLibrary):
 
 def test_little_memory_means_blocks_and_too_little_an_error() -> None:
     x, y = (np.random.default_rng(7).integers(-(2**28), 2**28, s) for s in ((700, 40), (40, 900)))
-    ample, scarce, poor = (Scarce(size) for size in (1 << 30, 600_000, 1 << 18))
+    ample, scarce, poor = (Scarce(size) for size in (1 << 30, 600_000, 100_000))
     for library in (ample, scarce):
         assert (gm.matmul(x, y, engine=ArrayEngine("device", library)) == x.astype(object) @ y.astype(object)).all()
     assert scarce.largest < ample.largest == 700
-    with pytest.raises(MemoryError, match=r"take 0\.000\d+ GiB, engine device has 0\.00024 GiB; split k"):
+    with pytest.raises(MemoryError, match=r"take 5\.7e-05 GiB, engine device has 9\.3e-05 GiB; split k"):
         gm.matmul(x, y, engine=ArrayEngine("device", poor))
+
+
+class Crowded(Scarce):
+    """A device that has less than it says: products of many rows run out of memory."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(1 << 30)
+        self.rows, self.tried = rows, 0
+
+    def memory(self) -> int:
+        return int((1 << 25) * self._share)
+
+    def int8_matmul(self, a: Any, b: Any) -> Any:
+        if a.shape[0] > self.rows:
+            self.tried += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().int8_matmul(a, b)
+
+
+def test_a_device_without_memory_gets_smaller_blocks_and_then_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[None] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(None))
+    x, y = (torch.from_numpy(np.random.default_rng(8).standard_normal(s)) for s in ((700, 40), (40, 900)))
+    want = gm.matmul(x, y, engine="native").numpy().tobytes()
+    for rows, failures in ((700, 0), (300, 1), (100, 2)):
+        library = Crowded(rows)
+        engine = ArrayEngine("device", library)
+        emptied.clear()
+        assert gm.matmul(x, y, engine=engine).numpy().tobytes() == want
+        assert (len(emptied), library.tried, library._share) == (failures, failures, 1.0)
+    with pytest.raises(MemoryError, match=r'does not fit the memory of cpu .* engine="native" \(CUDA out of memory'):
+        gm.matmul(x, y, engine=ArrayEngine("device", Crowded(10)))
+    with pytest.raises(ValueError, match="must equal"):
+        gm.matmul(x, x, engine=ArrayEngine("device", Crowded(700)))
 
 
 def test_operands_of_a_device_begin_at_aligned_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 Integers and bit patterns throughout (`array_floats`, `array_crt`); INT8 products with int32 sums by the library.
 Matrices are worked on in blocks of whole vectors: a temporary holds at most max(`Library.block`, one vector) int64 for
-each modulus or digit, and the INT8 products of a panel of rows at most max(2^25, one row for each modulus) int32. To
+each modulus or digit, and the INT8 products of a panel of rows at most max(2^25, one row for each modulus) int32, less
+where memory is little. To
 these come the packed operands, a byte for each entry and modulus, and what an INT8 product itself pads. Where special
 values or signs of zeros are decided, four bytes for each entry of the right operand are held.
 
@@ -29,7 +30,7 @@ from gemmulate.engines.base import Array, DeviceArray, FloatOutcome, Int32, Oper
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.rounding import FLOAT_FORMATS, BinaryFormat
 
-_STACK = 1 << 25  # int32 sums that a panel of rows holds for all moduli: 128 MiB
+_STACK = 1 << 27  # bytes of the int32 sums that a panel of rows holds for all moduli
 _DOTS = 1024  # exact dot products fetched at a time
 
 
@@ -52,7 +53,7 @@ class ArrayEngine(ArrayPacking):
         m, n = operands[0][0].shape[1], operands[0][1].shape[1]
         if not n:
             return
-        rows, report = max(1, _STACK // (planes * n)), progress.current()
+        rows, report = max(1, lib.temporary(_STACK) // (4 * planes * n)), progress.current()
         for start in range(0, m, rows):
             stop = min(start + rows, m)
             sums: list[Tensor] = []

@@ -67,6 +67,10 @@ class Library(ABC):
         """Bytes of the device."""
         return host_memory()
 
+    def temporary(self, most: int) -> int:
+        """Bytes that temporaries of one kind may take: `most`, and less where memory is little."""
+        return min(most, self.memory() // 16)
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """An uninitialised array that results are written to."""
         return np.empty(shape, dtype=dtype)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmulate.engines.digit_system import DigitSystem
+from gemmulate.engines.resident import ResidentFloats
 from gemmulate.engines.residue_system import ResidueSystem
 
 Array = npt.NDArray[Any]
@@ -307,6 +308,16 @@ class Engine(ABC):
         NaN or an infinity where a (m, k) and bt (n, k) hold NaN or infinities; −0 for +0 where every product is −0.
         """
         raise NotImplementedError(f"engine {self.name} decides special values on the host")
+
+    @property
+    def resident(self) -> ResidentFloats | None:
+        """Float products whose bits are chosen on the device; None where the host chooses."""
+        return None
+
+    @property
+    def capturing(self) -> bool:
+        """Whether what is launched now is recorded into a graph, so that nothing may wait for the device."""
+        return False
 
     def positions_above(self, x: Array, limit: int) -> npt.NDArray[np.int64]:
         """Indices (count, 2), by rows, of the entries of a matrix of bytes that exceed the limit."""

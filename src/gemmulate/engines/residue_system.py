@@ -129,27 +129,27 @@ def _products() -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1)
-def _limits() -> tuple[int, ...]:
-    """For 1, 2, … moduli, the largest bound that `covers` accepts."""
+def largest_bounds() -> tuple[int, ...]:
+    """For 1, 2, … INT8 moduli, the largest bound that `covers` accepts."""
     return tuple((p * ((1 << 40) - 2) - 1) // (1 << 41) for p in _products())
 
 
 def widest_bits() -> int:
     """Bits, sign included, of the widest integers that INT8 moduli determine."""
-    return _limits()[-1].bit_length() + 1
+    return largest_bounds()[-1].bit_length() + 1
 
 
 def largest_shifts(bound: int) -> list[int]:
     """For 1, 2, … INT8 moduli, the largest s (maybe negative) for which they cover bound · 2^s."""
     return [
         (limit // bound).bit_length() - 1 if limit >= bound else -(-(-bound // limit) - 1).bit_length()
-        for limit in _limits()
+        for limit in largest_bounds()
     ]
 
 
 def moduli_needed(bound: int) -> int | None:
     """The least number of INT8 moduli that determine every integer |x| ≤ bound; None if all of them do not."""
-    count = bisect_left(_limits(), bound) + 1
+    count = bisect_left(largest_bounds(), bound) + 1
     return count if count <= len(INT8_MODULI) else None
 
 

@@ -8,8 +8,10 @@ are asked of torch.matmul: leave cuBLAS's own emulation of FP64, which is off un
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,8 @@ CPU_RULES = ProductRules(least_depth=2)
 CUDA_RULES = ProductRules(least_rows=17, least_depth=8, multiple=8)
 # Bytes: what the widest loads of a GPU ask for.
 _ALIGNMENT = 16
+
+Result = TypeVar("Result")
 
 _DTYPES = {
     "int8": torch.int8,
@@ -89,6 +93,7 @@ class TorchLibrary(Library):
                 "captured; multiply once before the capture"
             )
         self._free = 0  # bytes, when last asked
+        self._share = 1.0  # of the memory, while a product runs again that had too little
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
         # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
@@ -104,7 +109,21 @@ class TorchLibrary(Library):
             # What torch keeps for later allocations is free, too.
             kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             self._free = int(torch.cuda.mem_get_info(self.device)[0]) + int(kept)
-        return self._free
+        return int(self._free * self._share)
+
+    def temporary(self, most: int) -> int:
+        """As memory was last asked for: once for a product."""
+        free = int(self._free * self._share) if self.device.type == "cuda" else self.memory()
+        return min(most, free // 16)
+
+    @contextmanager
+    def with_less_memory(self, share: float) -> Iterator[None]:
+        """Within it products are planned for a share of the memory that is free."""
+        self._share = share
+        try:
+            yield
+        finally:
+            self._share = 1.0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
         return empty(shape, dtype, self.device)
@@ -156,6 +175,31 @@ class TorchLibrary(Library):
 
     def pad(self, x: Tensor, rows: int, columns: int) -> Tensor:
         return torch.nn.functional.pad(x, (0, columns, 0, rows))
+
+
+_SHARES = (1.0, 1 / 4, 1 / 16)
+
+
+def in_memory(engine: Engine, product: Callable[[], Result]) -> Result:
+    """The product; where the device runs out of memory, once more in smaller blocks. MemoryError where that fails too.
+
+    What is free may lie in pieces, or another process may take it meanwhile. `product` may be called several times.
+    """
+    library = getattr(engine, "library", None)
+    if not isinstance(library, TorchLibrary):
+        return product()
+    for share in _SHARES:
+        try:
+            with library.with_less_memory(share):
+                return product()
+        except torch.OutOfMemoryError as error:
+            if share == _SHARES[-1] or capturing():
+                raise MemoryError(
+                    f"the product does not fit the memory of {library.device} beside what is there already; free some, "
+                    f'split the operands, or pass engine="native" ({error})'
+                ) from error
+            torch.cuda.empty_cache()
+    raise AssertionError  # the last share returns or raises
 
 
 @lru_cache(maxsize=64)

@@ -28,6 +28,7 @@ from gemmulate.schemes.integers import (
 )
 from gemmulate.schemes.modular import as_modulus, multiply_modular
 from gemmulate.schemes.python_ints import multiply_objects
+from gemmulate.schemes.resident import multiply_resident, takes_resident
 from gemmulate.schemes.wrapped import multiply_wrapped
 
 Accuracy = Literal["fast", "fp64", "fp32", "exact"]
@@ -259,6 +260,9 @@ def _multiply_real(engine: Engine, a: Array, bt: Array, grade: Grade | Bits, out
         multiply_fixed_bits(engine, a, bt, grade.n, out)
         return
     grade = grade_of(grade, a, bt, result)
+    if not isinstance(grade, Bits) and takes_resident(engine, a, bt, out):
+        multiply_resident(engine, a, bt, grade, out)
+        return
     small = grade == "exact" and a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
     if small and a.dtype == result and engine.exact_product(a, bt, out):
         return

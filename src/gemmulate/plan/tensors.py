@@ -91,6 +91,7 @@ def multiply_detached(a: Any, b: Any, out: Any, engine: str | Engine | None, **o
 
 
 def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: Any) -> Any:
+    from gemmulate.engines.torch import in_memory
     from gemmulate.engines.torch_array import TorchArray, as_tensor, capturing, empty, plain, to_numpy
     from gemmulate.engines.torch_ops import note_written
     from gemmulate.plan.matmul import matmul
@@ -101,7 +102,8 @@ def _multiply(a: Any, b: Any, out: Any, engine: str | Engine | None, **options: 
     # Python ints and planes of formats are made on the host.
     if runner is not None and options["formats"] is None and options["overflow"] != "object":
         target: Any = None if out is None else TorchArray(out)
-        result = matmul(TorchArray(plain(a)), TorchArray(plain(b)), out=target, engine=runner, **options)
+        x, y = TorchArray(plain(a)), TorchArray(plain(b))
+        result: Any = in_memory(runner, lambda: matmul(x, y, out=target, engine=runner, **options))
         return out if out is not None else result.tensor
     target = None if out is None else to_numpy(out)  # a copy, where it is not the CPU's
     result = matmul(to_numpy(a), to_numpy(b), out=target, engine=engine, **options)
@@ -125,8 +127,8 @@ def check_capturable(a: Any, b: Any, runner: Engine | None, options: dict[str, A
         reason = "the engine asked for runs on the host"
     elif not all(x.is_floating_point() or x.is_complex() for x in (a, b)):
         reason = f"the widths of integers (a is {a.dtype}, b {b.dtype}) are measured, and the host reads them"
-    elif not isinstance(options["accuracy"], Bits):
-        reason = f"accuracy = {options['accuracy']!r} chooses bits from the data, and the host reads them"
+    elif not isinstance(options["accuracy"], Bits) and runner.resident is None:
+        reason = f"accuracy = {options['accuracy']!r} chooses bits from the data, with engine {runner.name} on the host"
     else:
         return
     raise RuntimeError(

@@ -17,7 +17,7 @@ PANEL_ROWS = 576
 PANEL_COLUMNS = 512
 # Blocks of a symmetric product: whole tiles, and few of them on the diagonal (58 % of the work at n = 2048).
 SYMMETRIC_PANEL = 384
-# Bytes of packed residues that may be resident at once; wider products pack the resident side in several turns.
+# Bytes of packed residues that may be resident at once on a processor; wider products pack that side in several turns.
 RESIDENT_BYTES = 1 << 30
 
 Packed = TypeVar("Packed")
@@ -50,24 +50,19 @@ def for_blocks(
 ) -> None:
     """Call multiply(left, right, rows, columns) for blocks that cover the m × n product.
 
-    The smaller side is packed as a whole (or in turns of RESIDENT_BYTES, at most a quarter of the engine's memory), the
-    other in panels. Of a symmetric product the blocks cover the diagonal and what lies above it: `mirror` gives the
-    rest.
+    The smaller side is packed as a whole (or in turns that take at most a quarter of the engine's memory, and
+    RESIDENT_BYTES of a processor's), the other in panels, likewise bounded. Of a symmetric product the blocks cover the
+    diagonal and what lies above it: `mirror` gives the rest.
     """
-    memory, (panel_rows, panel_columns) = engine.memory(), engine.panel or (PANEL_ROWS, PANEL_COLUMNS)
-    budget = min(RESIDENT_BYTES, memory // 4)
-    # At least whole tiles of both sides have to be there at once.
-    needed = (
-        packed_bytes(min(m, 96), min(n, panel_columns), bytes_per_vector)
-        if m <= n
-        else (packed_bytes(min(m, panel_rows), min(n, 96), bytes_per_vector))
-    )
+    memory, widths = engine.memory(), engine.panel or (PANEL_ROWS, PANEL_COLUMNS)
+    needed = least_bytes(m, n, bytes_per_vector)
     if needed > memory // 2:
         raise MemoryError(
             f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.2g} GiB, "
             f"engine {engine.name} has {memory / 2**30:.2g} GiB; split k and add the products"
         )
-    resident = _resident(bytes_per_vector, budget)
+    resident = _resident(bytes_per_vector, _budget(engine, memory))
+    panel_rows, panel_columns = (min(width, resident) for width in widths)
     if symmetric:
         held = [(rows, pack_left(rows)) for rows in panels(m, SYMMETRIC_PANEL)]
         for columns in panels(n, SYMMETRIC_PANEL):
@@ -85,6 +80,16 @@ def for_blocks(
             right = pack_right(columns)
             for rows in panels(m, panel_rows):
                 multiply(pack_left(rows), right, rows, columns)
+
+
+def _budget(engine: Engine, memory: int) -> int:
+    """Bytes of packed residues of the side that stays. A device's memory has nothing better to hold meanwhile."""
+    return min(RESIDENT_BYTES, memory // 4) if engine.panel is None else memory // 4
+
+
+def least_bytes(m: int, n: int, bytes_per_vector: int) -> int:
+    """Packed residues that `for_blocks` cannot do without: whole tiles of both sides."""
+    return packed_bytes(min(m, 96), min(n, 96), bytes_per_vector)
 
 
 def is_symmetric(a: Array, bt: Array, bytes_per_vector: int) -> bool:

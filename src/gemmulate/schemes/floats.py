@@ -164,7 +164,12 @@ def _fast_bits(left: Side, right: Side, k: int, digits: int) -> int:
         if exact_num * worst_den > worst_num * exact_den:
             worst_num, worst_den = exact_num, exact_den
     ratio = -(-(worst_num << 12 + digits - 16) // worst_den)
-    return max((ratio - 1).bit_length(), 16 + k.bit_length())
+    return max((ratio - 1).bit_length(), least_truncation(k))
+
+
+def least_truncation(k: int) -> int:
+    """The least t at which a truncation's bound is looked at."""
+    return 16 + k.bit_length()
 
 
 def _classes(side: Side) -> tuple[Int64, npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
@@ -230,7 +235,7 @@ def _exact_bits(left: Side, right: Side, depths: Depths, k: int, digits: int) ->
     typical = max(1.0, math.sqrt(_mean_square(left) * _mean_square(right))) * 2.0**-30 / math.sqrt(k)
     costs = []
     for count, t in _ladder(left, right, min(digits, left.exact_bits, right.exact_bits)):
-        rounded = sum(float(d[t]) / _samples(side) for d, side in zip(deeper, (left, right), strict=True))
+        rounded = sum(float(d[t]) / samples(len(side.scan.top)) for d, side in zip(deeper, (left, right), strict=True))
         error = rounded * 2.0 ** (digits - t) / typical
         costs.append((count + EXACT_DOT_COST * min(1.0, error), t))
     return _cheapest(costs)
@@ -241,8 +246,8 @@ def sample_step(vectors: int) -> int:
     return max(1, vectors // DEPTH_SAMPLES)
 
 
-def _samples(side: Side) -> int:
-    vectors = len(side.scan.top)
+def samples(vectors: int) -> int:
+    """How many vectors those are."""
     return -(-vectors // sample_step(vectors))
 
 
@@ -369,7 +374,7 @@ def choose_kept_bits(
         count = moduli_needed(window(left, right, min(t, exact[0]), min(t, exact[1])))
         return KeptBits(grade, max(exact) if count is None or (exact_count or count + 1) <= count else t, False)
     hist = assess(componentwise_budget(k, digits))
-    bits = componentwise_bits(left, right, hist, 16 + k.bit_length())
+    bits = componentwise_bits(left, right, hist, least_truncation(k))
     if bits.t is None or hist[bits.t + 1 :].any():
         # Where many elements would be repaired, correct rounding may be the cheaper way to keep the bound.
         rounded = _exact_bits(left, right, depths(), k, digits)

@@ -75,8 +75,9 @@ def _survey(name: str, dtype: str, columns: bool = False) -> Variant:
     if name == "magnitudes":
         block, warps = survey.MAGNITUDES_BLOCK, 8
     else:
-        arguments["steps"] = "i32"
+        arguments |= {"gate": "*i32", "steps": "i32"}
     constants = {"FRACTION": fraction, "EXPONENT": exponent, "INNER": False, "BLOCK_V": block[0], "BLOCK_K": block[1]}
+    constants |= {} if name == "magnitudes" else {"GATED": False}
     return Variant(f"{name} {dtype}" + (", columns" if columns else ""), kernel, arguments, constants, warps)
 
 

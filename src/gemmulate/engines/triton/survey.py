@@ -93,15 +93,19 @@ def scan_kernel(
     depth,
     stride_vector,
     stride_depth,
+    gate,
     steps,
     FRACTION: tl.constexpr,
     EXPONENT: tl.constexpr,
     INNER: tl.constexpr,
+    GATED: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     """Maxima over the program's part of the depth, into `top`, `negative_lsb` and `special` (1 where one is)."""
     v, start, stop = place(depth, steps, BLOCK_V, BLOCK_K)
+    if GATED:
+        stop = tl.where(tl.load(gate) != 0, stop, start)
     tops = tl.full((BLOCK_V, BLOCK_K), _NOTHING, tl.int32)
     lowest = tl.full((BLOCK_V, BLOCK_K), _NOTHING, tl.int32)
     fields = tl.zeros((BLOCK_V, BLOCK_K), tl.int32)
@@ -133,15 +137,19 @@ def norms_kernel(
     depth,
     stride_vector,
     stride_depth,
+    gate,
     steps,
     FRACTION: tl.constexpr,
     EXPONENT: tl.constexpr,
     INNER: tl.constexpr,
+    GATED: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     """Σ q, Σ q² and max q over the program's part of the depth, into int64 vectors; q ≤ 2^15."""
     v, start, stop = place(depth, steps, BLOCK_V, BLOCK_K)
+    if GATED:
+        stop = tl.where(tl.load(gate) != 0, stop, start)
     inside = v < vectors
     scale = 15 - tl.load(top + v, mask=inside, other=0)[:, None]
     totals = tl.zeros((BLOCK_V, BLOCK_K), tl.int32)
@@ -264,11 +272,14 @@ def _constants(layout: FloatLayout, inner: torch.Tensor | None, block: tuple[int
     return fields | {"BLOCK_V": block[0], "BLOCK_K": block[1], "enable_fp_fusion": False}
 
 
-def scan(x: torch.Tensor, layout: FloatLayout, inner: torch.Tensor | None) -> torch.Tensor:
+def scan(
+    x: torch.Tensor, layout: FloatLayout, inner: torch.Tensor | None, gate: torch.Tensor | None = None
+) -> torch.Tensor:
     """Of each vector x 2^inner: top with |x| < 2^top (least such), −lsb, and 1 where NaN or inf occurs, else not 1.
 
     x: (vectors, depth), bit patterns of floats of that layout as its carrier integers, any strides; inner (depth,):
-    int32. Returns (3, vectors), int32; `NO_EXPONENT` stands for top and −lsb where every entry is 0, NaN or inf.
+    int32; gate (1,): int32, where it is 0 nothing is read and every entry counts as 0. Returns (3, vectors), int32;
+    `NO_EXPONENT` stands for top and −lsb where every entry is 0, NaN or inf.
     """
     vectors, depth = x.shape
     found = torch.full((3, vectors), NO_EXPONENT, dtype=torch.int32, device=x.device)
@@ -281,16 +292,24 @@ def scan(x: torch.Tensor, layout: FloatLayout, inner: torch.Tensor | None) -> to
             vectors,
             depth,
             *x.stride(),
+            found if gate is None else gate,
             launch.steps,
+            GATED=gate is not None,
             **_constants(layout, inner, launch.block),
         )
     return found
 
 
-def norms(x: torch.Tensor, layout: FloatLayout, top: torch.Tensor, inner: torch.Tensor | None) -> torch.Tensor:
+def norms(
+    x: torch.Tensor,
+    layout: FloatLayout,
+    top: torch.Tensor,
+    inner: torch.Tensor | None,
+    gate: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Σ q, Σ q² and max q of each vector with q = ⌈|x| 2^(15 − top + inner)⌉, |x| 2^inner < 2^top: (3, vectors), int64.
 
-    x and inner as in `scan`; top (vectors,): int32. NaN and inf count as 0. Exact.
+    x, inner and gate as in `scan`; top (vectors,): int32. NaN and inf count as 0. Exact.
     """
     vectors, depth = x.shape
     found = torch.zeros((3, vectors), dtype=torch.int64, device=x.device)
@@ -304,7 +323,9 @@ def norms(x: torch.Tensor, layout: FloatLayout, top: torch.Tensor, inner: torch.
             vectors,
             depth,
             *x.stride(),
+            found if gate is None else gate,
             launch.steps,
+            GATED=gate is not None,
             **_constants(layout, inner, launch.block),
         )
     return found
@@ -344,8 +365,9 @@ def assess_bits(
     m, n = products.shape
     need = torch.empty((m, n), dtype=torch.int8, device=products.device)
     if need.numel():
-        # A tensor: Triton takes a Python float as float32.
-        factors = torch.tensor([budget, 1.0 + 2.0**-40], dtype=torch.float64, device=products.device)
+        # A tensor: Triton takes a Python float as float32. Filled there: a CUDA graph can hold no copy from the host.
+        factors = torch.full((2,), 1.0 + 2.0**-40, dtype=torch.float64, device=products.device)
+        factors[:1].fill_(budget)
         rows_each, block = ASSESS_BLOCK
         assess_kernel[(triton.cdiv(m, rows_each) * triton.cdiv(n, block),)](
             products,
