@@ -48,10 +48,26 @@ class DeviceArray:
     def get(self) -> Any:
         return self.values.copy()
 
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.dtype == np.uint64:
+            raise BufferError("a type that is not exchanged")
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.values.__dlpack_device__()
+
     def __setitem__(self, key: Any, value: DeviceArray) -> None:
         assert (value.shape, value.dtype) == (self.shape, self.dtype)
         assert value.made_on == self.device.number == Device.current
         self.values[key] = value.values
+
+
+RECEIVED: list[Any] = []
+
+
+def from_dlpack(x: Any) -> DeviceArray:
+    RECEIVED.append(x)
+    return DeviceArray(np.from_dlpack(x))
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +75,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("cupy")
     module.__spec__ = ModuleSpec("cupy", None)
     module.ndarray, module.asarray = DeviceArray, DeviceArray
+    module.from_dlpack = from_dlpack
     monkeypatch.setitem(sys.modules, "cupy", module)
 
 
@@ -102,3 +119,34 @@ def test_mixed_operands_are_errors_and_the_default_engine_is_cupy() -> None:
             gm.matmul(a, b)
     with pytest.raises(gm.EngineUnavailable, match="engine = 'cupy' cannot run here"):
         gm.matmul(x, x)
+
+
+def test_torchs_engines_multiply_in_cupys_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    rng = np.random.default_rng(3)
+    a, b = floats(rng, (3, 5, 6), -300, 300), floats(rng, (6, 4), -300, 300)
+    want = gm.matmul(a, b, accuracy="exact")
+    x, y, out = DeviceArray(a), DeviceArray(b), DeviceArray(np.zeros(want.shape))
+    RECEIVED.clear()
+    got = gm.matmul(x, y, accuracy="exact")  # torch's tensors are the processor's here
+    assert isinstance(got, DeviceArray)
+    assert_bits(got.values, want)
+    assert gm.matmul(x, y, accuracy="exact", out=out) is out
+    assert_bits(out.values, want)
+    assert [type(t).__name__ for t in RECEIVED] == ["Tensor", "Tensor"]
+    assert RECEIVED[1].data_ptr() == out.values.ctypes.data
+    with pytest.raises(ValueError, match="must equal"):
+        gm.matmul(y, y)
+
+
+def test_what_torch_does_not_take_goes_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    unsigned = DeviceArray(np.arange(6, dtype=np.uint64))
+    with pytest.raises(gm.EngineUnavailable, match="engine = 'cupy' cannot run here"):
+        gm.matmul(unsigned, unsigned)
+    i = DeviceArray(np.arange(6))
+    with pytest.raises(gm.EngineUnavailable, match="engine = 'cupy' cannot run here"):
+        gm.matmul(i, i, overflow="object")
+    assert int(gm.matmul(i, i, engine="reference").values) == 55

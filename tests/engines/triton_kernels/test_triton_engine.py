@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from triton_inputs import bits, hostile
+from triton_inputs import bits, hostile, refuse_reads
 
 import gemmulate as gm
 from gemmulate.engines import get_engine
@@ -31,31 +30,6 @@ def test_floats(grade: Any, dtype: Any, fused: bool) -> None:
     assert bits(gm.matmul(a, b, accuracy=grade, engine=engine)) == bits(gm.matmul(a, b, accuracy=grade, engine=OTHER))
     x, y = a[::-2, ::3], b[::3, ::-1]
     assert bits(gm.matmul(x, y, accuracy=grade, engine=engine)) == bits(gm.matmul(x, y, accuracy=grade, engine=OTHER))
-
-
-def refuse_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values of tensors come to the host for Triton's interpreter alone, not for our own code."""
-    readers = (
-        "item",
-        "tolist",
-        "numpy",
-        "cpu",
-        "nonzero",
-        "__int__",
-        "__float__",
-        "__bool__",
-        "__index__",
-        "__array__",
-    )
-    for name in readers:
-        read = getattr(torch.Tensor, name)
-
-        def checked(self: Any, *arguments: Any, name: str = name, read: Any = read, **options: Any) -> Any:
-            caller = str(sys._getframe(1).f_globals["__name__"])
-            assert not caller.startswith("gemmulate"), f"{caller} reads a tensor by {name}"
-            return read(self, *arguments, **options)
-
-        monkeypatch.setattr(torch.Tensor, name, checked)
 
 
 @pytest.mark.parametrize(("dtype", "n"), [(np.float64, 54), (np.float32, 11)])

@@ -1,0 +1,28 @@
+"""Arrays of another framework on a CUDA device as torch tensors of the same memory (DLPack).
+
+Each side makes its stream wait for the other's when an array changes hands, so that products of torch's kernels lie
+between the other framework's work as if it had launched them. Not run on a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+# What a framework raises that does not exchange an array: a type, a device or a version that the other does not know.
+_REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, AttributeError)
+
+
+def sees_devices() -> bool:
+    """Whether torch has a CUDA device to multiply on."""
+    return torch.cuda.is_available()
+
+
+def as_tensors(*arrays: Any) -> list[torch.Tensor] | None:
+    """Tensors of the arrays' memory, or None where one of them cannot be exchanged."""
+    try:
+        return [from_dlpack(x) for x in arrays]
+    except _REFUSALS:
+        return None
