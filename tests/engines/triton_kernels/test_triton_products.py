@@ -185,9 +185,10 @@ def test_one_rounding(name: str, count: int) -> None:
         assert floats(out.contiguous(), dtype).tobytes() == np.array(expected, dtype=dtype).tobytes()
 
 
-@pytest.mark.parametrize("bits", [(20, 20), (3, 61), (90, 32)])
-def test_what_roundings_of_operands_leave_open(bits: tuple[int, int]) -> None:
-    system, form = ResidueSystem(INT8_MODULI[:24]), np.dtype(np.float64)
+# 12 moduli take 3 limbs, the interval of 94 bits 5.
+@pytest.mark.parametrize(("count", "bits"), [(24, (20, 20)), (24, (3, 61)), (24, (90, 32)), (12, (94, 1))])
+def test_what_roundings_of_operands_leave_open(count: int, bits: tuple[int, int]) -> None:
+    system, form = ResidueSystem(INT8_MODULI[:count]), np.dtype(np.float64)
     values = hostile_integers(window(system) >> 4, (4, 40), 5)
     row_lost, column_lost = [0, 1, 0, 1000], [j % 3 * 77 for j in range(40)]
     rows, columns = [-1100, -1, 0, 900], list(range(40))

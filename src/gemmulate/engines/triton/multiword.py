@@ -103,13 +103,13 @@ def doubled_plus(
     limbs, row, row_shift, column, column_shift, NEGATE: tl.constexpr, LIMBS: tl.constexpr, WIDE: tl.constexpr
 ):
     """2 x ± (row · 2^row_shift + column · 2^column_shift) in WIDE ≥ LIMBS + 1 limbs; row, column < 2^31."""
-    filler = (limbs[LIMBS - 1].to(tl.int32, bitcast=True) >> 31).to(tl.int64)
+    filler = (limbs[LIMBS - 1].to(tl.int32, bitcast=True) >> 31).to(tl.int64)  # once, above the limbs: −1 is all ones
     row_bits = row.to(tl.uint64) << tl.cast(row_shift % 32, tl.uint64)
     column_bits = column.to(tl.uint64) << tl.cast(column_shift % 32, tl.uint64)
     carry = tl.zeros(filler.shape, tl.int64)
     out = ()
     for i in tl.static_range(WIDE):
-        value = (limbs[i].to(tl.int64) if i < LIMBS else filler) * 2
+        value = (limbs[i].to(tl.int64) if i < LIMBS else filler if i == LIMBS else 0) * 2
         for half in tl.static_range(2):
             at_row = tl.where(row_shift // 32 + half == i, (row_bits >> (32 * half)) & 0xFFFFFFFF, 0).to(tl.int64)
             at_column = tl.where(column_shift // 32 + half == i, (column_bits >> (32 * half)) & 0xFFFFFFFF, 0)
