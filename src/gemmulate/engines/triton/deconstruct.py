@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
@@ -102,6 +103,51 @@ def symmetric_residue(digits, row, DIGITS: tl.constexpr):
 
 
 @triton.jit
+def load_rounded(
+    x,
+    scale,
+    inner,
+    v,
+    k,
+    vectors,
+    depth,
+    stride_vector,
+    stride_depth,
+    FRACTION: tl.constexpr,
+    EXPONENT: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    """Sign, magnitude, exponent ≥ 0 and whether anything was lost of rint(x 2^(scale + inner)), of vectors v at k."""
+    inside = (v < vectors)[:, None] & (k < depth)[None, :]
+    at = v.to(tl.int64)[:, None] * stride_vector + k.to(tl.int64)[None, :] * stride_depth
+    bits = tl.load(x + at, mask=inside, other=0)
+    scale = scale[:, None]
+    if INNER:
+        scale += tl.load(inner + k, mask=k < depth, other=0)[None, :]
+    negative, significand, exponent = split_float(bits, FRACTION, EXPONENT)
+    exponent += scale
+    magnitude, inexact = round_significand(significand, exponent)
+    return negative, magnitude, tl.maximum(exponent, 0), inexact
+
+
+@triton.jit
+def store_residues(negative, magnitude, exponent, table, planes, v, k, vectors, depth, count, DIGITS: tl.constexpr):
+    """The residues of ±magnitude · 2^exponent modulo the `count` moduli of the table, a plane each."""
+    if DIGITS <= 4:
+        # Of a magnitude that is not 0 the exponent is at most 55; the mask keeps the shift defined for those that are.
+        digits = narrow_digits(negative, magnitude << (exponent & 63).to(tl.int64), DIGITS)
+    else:
+        digits = wide_digits(negative, magnitude, exponent, DIGITS)
+    inside = (v < vectors)[:, None] & (k < depth)[None, :]
+    plane = tl.cast(vectors, tl.int64) * depth  # a size of 1 is a constant, which has no methods
+    target = planes + (v.to(tl.int64)[:, None] * depth + k[None, :])
+    for modulus in range(count):
+        residue = symmetric_residue(digits, table + modulus * (DIGITS + 2), DIGITS)
+        tl.store(target, residue, mask=inside)
+        target += plane
+
+
+@triton.jit
 def deconstruct_kernel(
     x,
     shift,
@@ -126,37 +172,24 @@ def deconstruct_kernel(
     tiles = tl.cdiv(depth, BLOCK_K)
     v = (tl.program_id(0) // tiles) * BLOCK_V + tl.arange(0, BLOCK_V)
     k = (tl.program_id(0) % tiles) * BLOCK_K + tl.arange(0, BLOCK_K)
-    inside = (v < vectors)[:, None] & (k < depth)[None, :]
-    at = v.to(tl.int64)[:, None] * stride_vector + k.to(tl.int64)[None, :] * stride_depth
-    bits = tl.load(x + at, mask=inside, other=0)
-    scale = tl.load(shift + v, mask=v < vectors, other=0)[:, None]
-    if INNER:
-        scale += tl.load(inner + k, mask=k < depth, other=0)[None, :]
-    negative, significand, exponent = split_float(bits, FRACTION, EXPONENT)
-    exponent += scale
-    magnitude, inexact = round_significand(significand, exponent)
+    scale = tl.load(shift + v, mask=v < vectors, other=0)
+    negative, magnitude, exponent, inexact = load_rounded(
+        x, scale, inner, v, k, vectors, depth, stride_vector, stride_depth, FRACTION, EXPONENT, INNER
+    )
     if COUNT:
         tl.atomic_add(lost + v, tl.sum(inexact.to(tl.int32), axis=1), mask=v < vectors, sem="relaxed")
-    exponent = tl.maximum(exponent, 0)
-    if DIGITS <= 4:
-        # Of a magnitude that is not 0 the exponent is at most 55; the mask keeps the shift defined for those that are.
-        digits = narrow_digits(negative, magnitude << (exponent & 63).to(tl.int64), DIGITS)
-    else:
-        digits = wide_digits(negative, magnitude, exponent, DIGITS)
-    plane = tl.cast(vectors, tl.int64) * depth  # a size of 1 is a constant, which has no methods
-    target = planes + (v.to(tl.int64)[:, None] * depth + k[None, :])
-    for modulus in range(count):
-        residue = symmetric_residue(digits, table + modulus * (DIGITS + 2), DIGITS)
-        tl.store(target, residue, mask=inside)
-        target += plane
+    store_residues(negative, magnitude, exponent, table, planes, v, k, vectors, depth, count, DIGITS)
+
+
+def coefficient_rows(system: ResidueSystem, digits: int, left: bool) -> npt.NDArray[np.float32]:
+    """Rows m, fl(1/m), c_0, c_1, … of every modulus, float32."""
+    moduli = np.array(system.moduli, dtype=np.float32)[:, None]
+    return np.hstack([moduli, np.float32(1) / moduli, system.coefficients(digits, left)]).astype(np.float32)
 
 
 @cache  # for good: CUDA graphs read it at every replay
 def _table(system: ResidueSystem, digits: int, left: bool, device: torch.device) -> torch.Tensor:
-    """Rows m, fl(1/m), c_0, c_1, … of every modulus, float32."""
-    moduli = np.array(system.moduli, dtype=np.float32)[:, None]
-    rows = np.hstack([moduli, np.float32(1) / moduli, system.coefficients(digits, left)])
-    return to_device(rows.astype(np.float32), device)
+    return to_device(coefficient_rows(system, digits, left), device)
 
 
 def block_shape(digits: int) -> tuple[int, int]:

@@ -25,17 +25,21 @@ def limb_count(system: ResidueSystem) -> int:
     return -(-system.product.bit_length() // 32)
 
 
-@cache  # for good: CUDA graphs read it at every replay
-def crt_table(system: ResidueSystem, device: torch.device) -> torch.Tensor:
+def crt_rows(system: ResidueSystem, limbs: int) -> list[list[int]]:
     """Rows of 32-bit words: the limbs of P/m_l, then ⌊2^56/m_l⌋, low and high word; the last row holds P's limbs."""
-    limbs = limb_count(system)
 
     def words(x: int, count: int) -> list[int]:
         return [x >> 32 * i & 0xFFFFFFFF for i in range(count)]
 
     rows = [words(system.product // m, limbs) + words((1 << 56) // m, 2) for m in system.moduli]
     rows.append(words(system.product, limbs) + [0, 0])
-    return to_device(np.array(rows, dtype=np.uint32).view(np.int32), device)
+    return rows
+
+
+@cache  # for good: CUDA graphs read it at every replay
+def crt_table(system: ResidueSystem, device: torch.device) -> torch.Tensor:
+    """`crt_rows` of as many limbs as hold P, int32."""
+    return to_device(np.array(crt_rows(system, limb_count(system)), dtype=np.uint32).view(np.int32), device)
 
 
 @triton.jit

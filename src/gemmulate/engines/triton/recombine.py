@@ -51,12 +51,60 @@ def store_float(
     CHECK: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Round a tile of integers · 2^(row + column) and store it; with CHECK, mark what operands' roundings leave open.
+    """Round a tile of integers · 2^(row + column) and store it; with CHECK, mark what the roundings leave open."""
+    exponent = tl.load(row_exponent + rows, mask=row_inside, other=0)[:, None]
+    exponent = exponent + tl.load(column_exponent + columns, mask=column_inside, other=0)[None, :]
+    store_rounded(
+        limbs,
+        exponent,
+        rows,
+        columns,
+        row_lost,
+        column_lost,
+        left_bits,
+        right_bits,
+        out,
+        open_,
+        at,
+        inside,
+        row_inside,
+        column_inside,
+        at_open,
+        LIMBS,
+        FRACTION,
+        EXPONENT,
+        CHECK,
+        WIDE,
+    )
+
+
+@triton.jit
+def store_rounded(
+    limbs,
+    exponent,
+    rows,
+    columns,
+    row_lost,
+    column_lost,
+    left_bits,
+    right_bits,
+    out,
+    open_,
+    at,
+    inside,
+    row_inside,
+    column_inside,
+    at_open,
+    LIMBS: tl.constexpr,
+    FRACTION: tl.constexpr,
+    EXPONENT: tl.constexpr,
+    CHECK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """`store_float` of integers · 2^exponent, a tensor of the tile.
 
     The exact product lies within lost_row 2^(right_bits − 1) + lost_column 2^(left_bits − 1) of the integer.
     """
-    exponent = tl.load(row_exponent + rows, mask=row_inside, other=0)[:, None]
-    exponent = exponent + tl.load(column_exponent + columns, mask=column_inside, other=0)[None, :]
     if CHECK:
         row = tl.load(row_lost + rows, mask=row_inside, other=0)[:, None]
         column = tl.load(column_lost + columns, mask=column_inside, other=0)[None, :]
