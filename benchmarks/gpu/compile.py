@@ -83,7 +83,7 @@ def counted(capability: int) -> list[str]:
     """Instructions of an entry at 15 moduli, a row for each kind of `deconstruct`."""
     rows = []
     for variant in ahead.variants(capability):
-        if not variant.name.startswith("deconstruct"):
+        if not variant.name.startswith("deconstruct "):
             continue
         entries = variant.constants["BLOCK_V"] * variant.constants["BLOCK_K"] / variant.threads
         sass = ahead.disassemble(ahead.compile_variant(variant, capability).cubin)
@@ -161,6 +161,9 @@ both in Triton's wheel, Python {python}.
 - `recombine`: CRT digits to exact integers in 32-bit limbs, one rounding to a float, or words; optionally which results
   the operands' roundings leave open ("certainty").
 - `fused`: the last two in one kernel; a tile of C goes through all moduli in registers.
+- `deconstruct_chosen`, `residue_gemm_chosen`, `recombine_chosen` (`chosen.py`, `recombine_chosen.py`): the same where
+  bits and moduli are read on the device. Each of conversion and recombination comes in tiers, "to" so many bits or
+  moduli, of which one works and the others leave at once. INT8 only.
 - `settle`: results that NaN, infinities or signs of zeros decide, from four INT8 products of a tile; a tile without any
   is read and left.
 

@@ -4,7 +4,9 @@ directly."""
 
 import os
 
-_INTERPRETED = [f"test_triton_{name}.py" for name in ("deconstruct", "products", "survey", "engine", "planes")]
+_INTERPRETED = [
+    f"test_triton_{name}.py" for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen")
+]
 _COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py"]
 
 collect_ignore = _COMPILED if os.environ.get("TRITON_INTERPRET") == "1" else _INTERPRETED

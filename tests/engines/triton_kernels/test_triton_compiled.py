@@ -26,6 +26,10 @@ from gemmulate.engines.triton import ahead
         "plane_sums fp8",
         "recombine_floats, 15 moduli",
         "settle float64",
+        "deconstruct_chosen float64, to 55 bits",
+        "residue_gemm_chosen int8",
+        "recombine_chosen, to 16 moduli",
+        "recombine_chosen, to 49 moduli, certainty",
     ],
 )
 def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) -> None:
@@ -55,6 +59,9 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
         ("recombine_words, 18 moduli", "m"),
         ("fused_floats int8, 15 moduli", "m"),
         ("settle float64", "depth"),
+        ("deconstruct_chosen float64, to 55 bits", "depth"),
+        ("residue_gemm_chosen int8", "m"),
+        ("recombine_chosen, to 16 moduli, certainty", "n"),
     ],
 )
 def test_a_size_of_one(kernel: str, size: str) -> None:
@@ -90,6 +97,9 @@ def test_the_products_use_the_tensor_units() -> None:
         "norms float64",
         "assess",
         "settle float64",
+        "deconstruct_chosen float64, to 97 bits",
+        "residue_gemm_chosen int8",
+        "recombine_chosen, to 24 moduli, certainty",
     ],
 )
 def test_sizes_of_one_are_constants(kernel: str) -> None:

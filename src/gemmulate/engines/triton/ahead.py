@@ -18,7 +18,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_for
-from gemmulate.engines.triton import deconstruct, fused, recombine, residue_gemm, settle, survey
+from gemmulate.engines.triton import (
+    chosen,
+    deconstruct,
+    fused,
+    recombine,
+    recombine_chosen,
+    residue_gemm,
+    settle,
+    survey,
+)
 from gemmulate.engines.triton.multiword import limb_count
 
 # Compute capabilities: A100, H100 and H200, B200, RTX 50.
@@ -182,6 +191,37 @@ def _fused(moduli: int, capability: int) -> Variant:
     return Variant(name, fused.fused_floats_kernel, arguments, constants, warps, stages)
 
 
+def _deconstruct_chosen(tier: int, dtype: str) -> Variant:
+    digits, fewer = chosen.DIGIT_TIERS[tier], (0, *chosen.DIGIT_TIERS)[tier]
+    today = _deconstruct(14 * digits - 1, dtype)
+    arguments = {"x": today.arguments["x"], "top": "*i32", "inner": "*i32", "choice": "*i32"}
+    arguments |= {name: of for name, of in today.arguments.items() if name not in ("x", "shift", "inner", "count")}
+    arguments["left"] = "i32"
+    constants = {name: value for name, value in today.constants.items() if name != "COUNT"} | {"FEWER": fewer}
+    name = f"deconstruct_chosen {dtype}, to {14 * digits - 1} bits"
+    return Variant(name, chosen.deconstruct_chosen_kernel, arguments, constants, today.warps)
+
+
+def _gemm_chosen(capability: int) -> Variant:
+    today = _gemm(0, capability)
+    arguments = {"a": "*i8", "b": "*i8", "choice": "*i32", "table": "*i32", "digits": "*u8", **_GEMM_SIZES}
+    kernel = chosen.residue_gemm_chosen_kernel
+    return Variant("residue_gemm_chosen int8", kernel, arguments, today.constants, today.warps, today.stages)
+
+
+def _recombine_chosen(tier: int, check: bool) -> Variant:
+    fewer, held = ((recombine_chosen.NO_TIER, *recombine_chosen.tiers())[tier + i] for i in range(2))
+    arguments = {"digits": "*u8", "table": "*i32", "choice": "*i32", "row_top": "*i32", "column_top": "*i32"}
+    arguments |= {"row_lost": "*i32", "column_lost": "*i32", "out": "*i64", "open_": "*i8", "m": "i32", "n": "i32"}
+    arguments |= {"stride_m": "i32", "stride_n": "", "open_m": "i32", "open_n": ""}
+    constants = {"FEWER_MODULI": fewer.moduli, "FEWER_BITS": fewer.bits, "LAST_MODULI": held.moduli}
+    constants |= {"LAST_BITS": held.bits, "LIMBS": held.limbs, "FRACTION": 52, "EXPONENT": 11, "CHECKED": check}
+    constants |= {"WIDE": held.wide}
+    constants |= dict(zip(("BLOCK_M", "BLOCK_N"), recombine.block_shape(torch.device("cuda")), strict=True))
+    name = f"recombine_chosen, to {held.moduli} moduli" + (", certainty" if check else "")
+    return Variant(name, recombine_chosen.recombine_chosen_kernel, arguments, constants, 4)
+
+
 def variants(capability: int) -> tuple[Variant, ...]:
     """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours, as a device launches them."""
     kinds = range(3 if capability >= 90 else 2)  # E4M3 products begin with sm_89
@@ -201,6 +241,10 @@ def variants(capability: int) -> tuple[Variant, ...]:
         _recombine_words(18),
         _fused(15, capability),
         _fused(20, capability),
+        *(_deconstruct_chosen(tier, "float64") for tier in range(len(chosen.DIGIT_TIERS))),
+        _gemm_chosen(capability),
+        *(_recombine_chosen(tier, check) for tier in range(2) for check in (False, True)),
+        *(_recombine_chosen(tier, True) for tier in range(2, len(recombine_chosen.tiers()))),
     )
 
 
@@ -221,7 +265,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     names = list(variant.kernel.arg_names)
     ones = {name: 1 for name, kind in variant.arguments.items() if not kind}
     # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
-    free = ("m", "n", "vectors", "count", "steps", "left_bits", "right_bits")
+    free = ("m", "n", "vectors", "count", "steps", "left_bits", "right_bits", "left")
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()
