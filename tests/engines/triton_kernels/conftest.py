@@ -5,7 +5,8 @@ directly."""
 import os
 
 _INTERPRETED = [
-    f"test_triton_{name}.py" for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen")
+    f"test_triton_{name}.py"
+    for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen", "exact_dot", "resident")
 ]
 _COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py"]
 

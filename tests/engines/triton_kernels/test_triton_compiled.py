@@ -30,6 +30,9 @@ from gemmulate.engines.triton import ahead
         "residue_gemm_chosen int8",
         "recombine_chosen, to 16 moduli",
         "recombine_chosen, to 49 moduli, certainty",
+        "exact_dots float64",
+        "exact_dots_where float64",
+        "exact_dots_where float64, shallow",
     ],
 )
 def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) -> None:
@@ -62,6 +65,8 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
         ("deconstruct_chosen float64, to 55 bits", "depth"),
         ("residue_gemm_chosen int8", "m"),
         ("recombine_chosen, to 16 moduli, certainty", "n"),
+        ("exact_dots float64", "depth"),
+        ("exact_dots_where float64", "depth"),
     ],
 )
 def test_a_size_of_one(kernel: str, size: str) -> None:
@@ -100,6 +105,7 @@ def test_the_products_use_the_tensor_units() -> None:
         "deconstruct_chosen float64, to 97 bits",
         "residue_gemm_chosen int8",
         "recombine_chosen, to 24 moduli, certainty",
+        "exact_dots_where float64",
     ],
 )
 def test_sizes_of_one_are_constants(kernel: str) -> None:

@@ -21,6 +21,7 @@ from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_
 from gemmulate.engines.triton import (
     chosen,
     deconstruct,
+    exact_dot,
     fused,
     recombine,
     recombine_chosen,
@@ -106,6 +107,24 @@ def _settle(dtype: str) -> Variant:
     constants = {"FRACTION": fraction, "EXPONENT": exponent, "OUT_FRACTION": fraction, "OUT_EXPONENT": exponent}
     constants |= {"BLOCK_M": settle.BLOCK_M, "BLOCK_N": settle.BLOCK_N, "BLOCK_K": settle.BLOCK_K}
     return Variant(f"settle {dtype}", settle.settle_kernel, arguments, constants, 8, 1)
+
+
+def _exact_dots(dtype: str, where: bool, depth: int) -> Variant:
+    carrier, fraction, exponent = _FLOATS[dtype]
+    arguments = {"a": carrier, "b": carrier}
+    arguments |= {"need": "*u8", "limit": "*i32", "open_": "*i8"} if where else {"at": "*i64"}
+    arguments |= {"out": carrier} | ({"m": "i32", "n": "i32"} if where else {})
+    # A right operand as it lies in memory, (depth, n).
+    arguments |= {"depth": "i32", "stride_a": "i32", "stride_a_depth": "", "stride_b": "", "stride_b_depth": "i32"}
+    if where:
+        arguments |= {"stride_need_m": "i32", "stride_need_n": "", "stride_open_m": "i32", "stride_open_n": ""}
+    arguments |= {"stride_m": "i32", "stride_n": ""} | ({} if where else {"stride_count": "i32"})
+    block, warps = exact_dot.block_shape(depth)
+    constants = {"FRACTION": fraction, "EXPONENT": exponent, "OUT_FRACTION": fraction, "OUT_EXPONENT": exponent}
+    constants |= ({"NEED": True, "OPEN": True} if where else {}) | {"BLOCK_K": block}
+    kernel = exact_dot.exact_dots_where_kernel if where else exact_dot.exact_dots_kernel
+    name = ("exact_dots_where " if where else "exact_dots ") + dtype + ("" if warps == 4 else ", shallow")
+    return Variant(name, kernel, arguments, constants, warps)
 
 
 def _deconstruct(bits: int, dtype: str) -> Variant:
@@ -230,6 +249,8 @@ def variants(capability: int) -> tuple[Variant, ...]:
         *(_survey(name, "float64", columns=True) for name in _SURVEYS),
         _assess(),
         *(_settle(dtype) for dtype in _FLOATS),
+        *(_exact_dots(dtype, where, 4096) for where in (False, True) for dtype in _FLOATS),
+        *(_exact_dots("float64", where, exact_dot.SHALLOW) for where in (False, True)),
         _deconstruct(54, "float64"),
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),

@@ -1,8 +1,8 @@
 """The Triton engine: the array engine on torch tensors, whose residue products run in Triton's kernels.
 
 Floats are surveyed and come apart in one read each (`survey`, `deconstruct`); products go through `residue_gemm` and
-`recombine`, or through `fused` where the depth is small. All else is the array engine's. Not run on a GPU: the tests
-run the interpreter.
+`recombine`, or through `fused` where the depth is small; `exact_dot` rounds the elements that stay open. All else is
+the array engine's. Not run on a GPU: the tests run the interpreter.
 
 `triton` multiplies INT8 planes. For devices whose INT8 is slow `triton-bf16` and `triton-fp8` multiply the same
 residues as BF16 planes and as three FP8 ones, and all other INT8 products likewise (`PlaneLibrary`).
@@ -22,7 +22,7 @@ import torch
 from gemmulate.engines import progress, spans
 from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import ProductRules, Tensor
-from gemmulate.engines.array_operand import ArrayOperand, load, store
+from gemmulate.engines.array_operand import ArrayOperand, load, store, store_at
 from gemmulate.engines.base import (
     NO_EXPONENT,
     Array,
@@ -39,6 +39,7 @@ from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.torch_array import TorchArray, to_device
 from gemmulate.engines.triton import survey
 from gemmulate.engines.triton.deconstruct import deconstruct
+from gemmulate.engines.triton.exact_dot import dot_values, exact_dots
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
@@ -215,6 +216,19 @@ class TritonEngine(ArrayEngine):
             zeros = zeros + torch.count_nonzero((result << 1) == 0)  # but for the sign
             store(self.library, out[part], result)
         return FloatOutcome(np.concatenate(uncertain), zeros if isinstance(out, DeviceArray) else int(zeros))
+
+    @_on_its_device
+    def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
+        result = layout_of(dtype_name(out.dtype))
+        if isinstance(out, np.ndarray):  # so are the operands: their rows in question go to the device, values return
+            rows, i = np.unique(at[:, 0], return_inverse=True)
+            columns, j = np.unique(at[:, 1], return_inverse=True)
+            (x, layout, _), (y, _, _) = self._floats(a[rows], None), self._floats(b[columns], None)
+            values = dot_values(x, y, layout, self._int64(np.stack([i.ravel(), j.ravel()], axis=1)), result)
+            store_at(self.library, out, at, self.library.to_numpy(values).view(out.dtype))
+        else:
+            (x, layout, _), (y, _, _) = self._floats(a, None), self._floats(b, None)
+            exact_dots(x, y, layout, self._int64(at), load(self.library, out), result)
 
     @_on_its_device
     def settle(self, a: Array, bt: Array, out: Array) -> None:
