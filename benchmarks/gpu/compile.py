@@ -1,7 +1,7 @@
 """Which registers, spills and shared memory do the Triton kernels take, on GPUs that are not here?
 
 Compiles every variant for every architecture, reads `ptxas -v` with the package's own reader, asks its own gates,
-counts the machine instructions of surveys and of `deconstruct`, and writes docs/triton-kernels.md:
+counts the machine instructions of surveys, `deconstruct` and `exact_dot`, and writes docs/triton-kernels.md:
 
     python -m benchmarks.gpu.compile [--write]
 """
@@ -107,6 +107,20 @@ def counted_surveys(capability: int) -> list[str]:
     return rows
 
 
+def counted_dots(capability: int) -> list[str]:
+    """Instructions of a term in each kernel of exact dot products, whose first loop is that over the terms."""
+    rows = []
+    for variant in ahead.variants(capability):
+        if not variant.name.startswith("exact_dots"):
+            continue
+        terms = variant.constants["BLOCK_K"] / variant.threads
+        _, each = instructions(ahead.disassemble(ahead.compile_variant(variant, capability).cubin))
+        rows.append(
+            "| " + " | ".join((variant.name, ahead.architecture_name(capability), f"{each / terms:.0f}")) + " |"
+        )
+    return rows
+
+
 def row(variant: ahead.Variant, capability: int) -> str:
     compiled = ahead.compile_variant(variant, capability)
     function, sass = read(compiled), ahead.disassemble(compiled.cubin)
@@ -126,6 +140,7 @@ def page() -> str:
     table = [row(variant, capability) for capability in ahead.CAPABILITIES for variant in ahead.variants(capability)]
     counts = [line for capability in (90, 100) for line in counted(capability)]
     surveys = [line for capability in (90, 100) for line in counted_surveys(capability)]
+    dots = [line for capability in (90, 100) for line in counted_dots(capability)]
     return TEXT.format(
         date=datetime.date.today().isoformat(),
         python=platform.python_version(),
@@ -136,6 +151,7 @@ def page() -> str:
         table="\n".join(table),
         counts="\n".join(counts),
         surveys="\n".join(surveys),
+        dots="\n".join(dots),
     )
 
 
@@ -166,6 +182,8 @@ both in Triton's wheel, Python {python}.
   moduli, of which one works and the others leave at once. INT8 only.
 - `settle`: results that NaN, infinities or signs of zeros decide, from four INT8 products of a tile; a tile without any
   is read and left.
+- `exact_dot`: elements that no bound settles, each the exact sum of its products rounded once; a list of them
+  ("exact_dots"), or those that masks in device memory ask for ("exact_dots_where"). "shallow" is for depths up to 256.
 
 Registers, spills and static shared memory are what `ptxas -v` states, read by `gemmulate.screen.compiled`; the dynamic
 shared memory is what Triton asks for at launch. Blocks per SM and the gates (no spills; a block launches) are
@@ -191,6 +209,17 @@ Of one thread for each entry, in the loop over the depth; `magnitudes` has none,
 | kernel | architecture | each entry |
 |---|---|---|
 {surveys}
+
+## Instructions of exact dot products, counted in SASS, not timed
+
+Of one thread for each term, in the loop over the depth, in one pass; exponents that spread over more than a window of
+108 bits take a pass for each window that holds any. What an element takes beside its terms (the first window, sums
+across threads, carries, rounding) is about a thousand instructions of every thread: as much as 1,200 terms in 128
+threads.
+
+| kernel | architecture | each term |
+|---|---|---|
+{dots}
 
 ## Choices on paper
 

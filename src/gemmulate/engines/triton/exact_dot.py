@@ -403,7 +403,7 @@ def _dots_at(
     layout: FloatLayout,
     at: torch.Tensor,
     out: torch.Tensor,
-    strides: tuple[int, int, int],
+    strides: tuple[int, ...],
     result: FloatLayout,
 ) -> None:
     if len(at) == 0:
