@@ -68,6 +68,7 @@ def _trials() -> Iterator[tuple[str, Array, Array, dict[str, Any]]]:
     yield "float64 Bits(54)", special, y, {"accuracy": Bits(54)}
     # Beyond the depth and the size that Triton's kernels fuse.
     yield "deep float64", np.tile(x, 3), np.tile(y, (3, 1)), {}
+    yield "deep float64 Bits(54)", np.tile(x, 3), np.tile(y, (3, 1)), {"accuracy": Bits(54)}
     # Depths that nothing has to fill up, whole blocks of Triton's, and planes of an odd number of 8 bytes.
     for depth in (256, 264):
         yield f"float64, depth {depth},", np.tile(x, 2)[:69, :depth], np.tile(y, (2, 1))[:depth], {}

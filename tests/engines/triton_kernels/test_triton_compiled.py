@@ -26,6 +26,9 @@ from gemmulate.engines.triton import ahead
         "plane_sums fp8",
         "recombine_floats, 15 moduli",
         "settle float64",
+        "choose fast",
+        "choose componentwise",
+        "depths float64",
         "deconstruct_chosen float64, to 55 bits",
         "residue_gemm_chosen int8",
         "recombine_chosen, to 16 moduli",
@@ -106,12 +109,17 @@ def test_the_products_use_the_tensor_units() -> None:
         "residue_gemm_chosen int8",
         "recombine_chosen, to 24 moduli, certainty",
         "exact_dots_where float64",
+        "depths float64",
+        "facts",
+        "choose fast",
+        "choose componentwise",
+        "choose exact",
     ],
 )
 def test_sizes_of_one_are_constants(kernel: str) -> None:
     """Triton compiles a kernel anew for an argument of 1, which is then no tensor."""
     variant = next(v for v in ahead.variants(90) if v.name == kernel)
-    ones = {name: "" for name in ("vectors", "m", "n", "steps") if name in variant.arguments}
+    ones = {name: "" for name in ("vectors", "m", "n", "k", "samples_a", "steps") if name in variant.arguments}
     assert ahead.compile_variant(replace(variant, arguments=variant.arguments | ones), 90).cubin
 
 

@@ -13,6 +13,7 @@ import gemmulate as gm
 from gemmulate.engines import get_engine
 from gemmulate.engines.torch import on_device
 from gemmulate.engines.triton import engine as module
+from gemmulate.engines.triton import resident
 from gemmulate.engines.triton.engine import TritonEngine
 from gemmulate.plan import trusted
 
@@ -46,7 +47,7 @@ def test_fixed_bits_of_tensors(dtype: Any, n: int, fused: bool, monkeypatch: pyt
     with monkeypatch.context() as patch:
         refuse_reads(patch)
         with pytest.raises(AssertionError, match=r"gemmulate.* reads a tensor"):
-            gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy="fast", engine=engine)
+            gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy="fast", engine="torch")
         gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy=gm.Bits(n), out=out, engine=engine)
     assert bits(out) == bits(want)
     assert np.isnan(want).any()
@@ -65,23 +66,25 @@ def test_on_another_device_it_stays_triton() -> None:
 
 def test_the_first_trial_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = set()
-    products = ("fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words")
-    for name in ("deconstruct", *products, "settle"):
-        kernel = getattr(module, name)
+    of_engine = ("deconstruct", "fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words")
+    of_resident = ("deconstruct_chosen", "residue_gemm_chosen", "recombine_chosen", "exact_dots_where")
+    for where, names in ((module, (*of_engine, "settle")), (resident, of_resident)):
+        for name in names:
+            kernel = getattr(where, name)
 
-        def run(*arguments: Any, name: str = name, kernel: Any = kernel, **options: Any) -> Any:
-            ran.add(name)
-            return kernel(*arguments, **options)
+            def run(*arguments: Any, name: str = name, kernel: Any = kernel, **options: Any) -> Any:
+                ran.add(name)
+                return kernel(*arguments, **options)
 
-        monkeypatch.setattr(module, name, run)
-    kinds = ("float64 Bits(54)", "deep float64", "int64", "deep int64")
+            monkeypatch.setattr(where, name, run)
+    kinds = ("float64 Bits(54)", "float64 fast", "deep float64 Bits(54)", "int64", "deep int64")
     some = [trial for trial in trusted._trials() if trial[0] in kinds]  # the others take the interpreter long
     assert len(some) == len(kinds)
     monkeypatch.setattr(trusted, "_trials", lambda: iter(some))
     trusted.trusted_engine.cache_clear()
     assert trusted.trusted_engine("cpu", ("triton",)) == "triton"
     trusted.trusted_engine.cache_clear()
-    assert len(ran) == 7
+    assert len(ran) == 11
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 0, 2), (0, 4, 2), (2, 300, 1)])

@@ -235,8 +235,8 @@ def test_masks(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "need": (51, need, None),
         "open": (255, need, open_),
         "both": (51, need, open_),
-        "all": (-1, need, open_),
-        "all without masks": (-3, None, None),
+        "all": (-3, need, open_),
+        "all without masks": (-1, None, None),
         "neither": (3, None, None),
     }[case]
     asked = np.zeros((m, n), dtype=bool) | (limit < 0)

@@ -19,6 +19,7 @@ from triton.compiler import ASTSource
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem, digits_for
 from gemmulate.engines.triton import (
+    choose,
     chosen,
     deconstruct,
     exact_dot,
@@ -89,6 +90,32 @@ def _survey(name: str, dtype: str, columns: bool = False) -> Variant:
     constants = {"FRACTION": fraction, "EXPONENT": exponent, "INNER": False, "BLOCK_V": block[0], "BLOCK_K": block[1]}
     constants |= {} if name == "magnitudes" else {"GATED": False}
     return Variant(f"{name} {dtype}" + (", columns" if columns else ""), kernel, arguments, constants, warps)
+
+
+def _depths(dtype: str) -> Variant:
+    carrier, fraction, exponent = _FLOATS[dtype]
+    arguments = {"x": carrier, "inner": "*i32", "top": "*i32", "histogram": "*i64", "vectors": "i32", "depth": "i32"}
+    arguments |= {"stride_vector": "i32", "stride_depth": ""}
+    constants = {"FRACTION": fraction, "EXPONENT": exponent, "BLOCK_K": choose.BLOCK}
+    return Variant(f"depths {dtype}", choose.depths_kernel, arguments, constants, 4)
+
+
+def _choices() -> tuple[Variant, ...]:
+    """One program each: their time is that of a chain of dependent instructions."""
+    facts = {"top": "*i32", "negative_lsb": "*i32", "square": "*i64", "facts": "*i64", "vectors": "i32"}
+    inner = {"top_a": "*i32", "top_b": "*i32", "inner": "*i32", "helps": "*i32", "depth": "i32"}
+    arguments = dict.fromkeys(("facts_a", "facts_b", "limits", "asked", "depths_a", "depths_b"), "*i64")
+    arguments |= {"choice": "*i32"}
+    arguments |= dict.fromkeys(("m", "n", "k", "samples_a", "samples_b"), "i32")
+    arguments |= dict.fromkeys(("digits", "least_bits", "dot_cost", "few"), "i32")
+    return (
+        Variant("facts", choose.facts_kernel, facts, {"BLOCK": choose.BLOCK}, 4),
+        Variant("inner", choose.inner_kernel, inner, {"BLOCK": choose.BLOCK}, 4),
+        *(
+            Variant(f"choose {grade}", choose.choose_kernel, arguments, {"MOST": 200, "GRADE": i}, warps)
+            for i, (grade, warps) in enumerate(choose.WARPS.items())
+        ),
+    )
 
 
 def _assess() -> Variant:
@@ -248,6 +275,8 @@ def variants(capability: int) -> tuple[Variant, ...]:
         *(_survey(name, dtype) for name in _SURVEYS for dtype in _FLOATS),
         *(_survey(name, "float64", columns=True) for name in _SURVEYS),
         _assess(),
+        _depths("float64"),
+        *_choices(),
         *(_settle(dtype) for dtype in _FLOATS),
         *(_exact_dots(dtype, where, 4096) for where in (False, True) for dtype in _FLOATS),
         *(_exact_dots("float64", where, exact_dot.SHALLOW) for where in (False, True)),
@@ -286,7 +315,8 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     names = list(variant.kernel.arg_names)
     ones = {name: 1 for name, kind in variant.arguments.items() if not kind}
     # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
-    free = ("m", "n", "vectors", "count", "steps", "left_bits", "right_bits", "left")
+    free = {"m", "n", "k", "vectors", "count", "steps", "left_bits", "right_bits", "left", "samples_a", "samples_b"}
+    free |= {"digits", "least_bits", "dot_cost", "few"}
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()

@@ -46,7 +46,7 @@ DIGIT_TIERS = (4, 7, 15)
 NOTHING = tl.constexpr(NO_EXPONENT)
 _DIGIT_BITS = tl.constexpr(DIGIT_BITS)
 # Programs of a launch for each multiprocessor. Of conversion and recombination several times as many as one holds
-# (docs/triton-kernels.md: 5 to 12), few enough that launches with nothing to do are short; not measured. Products have
+# (docs/triton-kernels.md: 3 to 12), few enough that launches with nothing to do are short; not measured. Products have
 # one resident block, and operands in the cache are shared best when all programs go through the tiles side by side.
 _PROGRAMS, _PRODUCT_PROGRAMS = 32, 1
 

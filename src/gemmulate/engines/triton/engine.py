@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -34,22 +34,24 @@ from gemmulate.engines.base import (
     Scan,
     dtype_name,
 )
+from gemmulate.engines.resident import ResidentFloats
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
-from gemmulate.engines.torch_array import TorchArray, to_device
+from gemmulate.engines.torch_array import TorchArray, capturing, to_device
 from gemmulate.engines.triton import survey
 from gemmulate.engines.triton.deconstruct import deconstruct
 from gemmulate.engines.triton.exact_dot import dot_values, exact_dots
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
+from gemmulate.engines.triton.resident import TritonResident
 from gemmulate.engines.triton.residue_gemm import DEPTH, PlaneFormat, as_format, plane_sums, residue_gemm
 from gemmulate.engines.triton.settle import settle
 
-# CRT digits of a panel of rows: 512 MiB.
+# Bytes of the CRT digits of a panel of rows.
 _DIGITS = 1 << 29
-# Sums of magnitudes of a panel of rows: 512 MiB of int32.
-_SUMS = 1 << 27
+# Bytes of the int32 sums of magnitudes of a panel of rows.
+_SUMS = 1 << 29
 # On paper, not measured: the fused kernel's tiles of 64 × 64 load an operand byte for each 32 multiplications, those of
 # 128 × 256 for each 85, assumed to bound it to 0.3 of the INT8 rate where they reach 0.8; what it saves is to write and
 # read a byte for each element and modulus. With 2 · 10^15 operations and 4.8 · 10^12 bytes a second (H200's
@@ -78,7 +80,7 @@ def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernels)
     def run(self: TritonEngine, *arguments: Any, **options: Any) -> Any:
-        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+        with self._current():
             return kernels(self, *arguments, **options)
 
     return run
@@ -94,11 +96,23 @@ class TritonEngine(ArrayEngine):
         self._device = library.device
         self._plane_format = plane_format
         self._fused = fused  # None: by depth and moduli
+        self._resident = TritonResident(library, self._current) if plane_format == "int8" else None
 
     def _int32(self, x: Array) -> torch.Tensor:
         if isinstance(x, TorchArray):
             return x.tensor.to(torch.int32)
         return to_device(np.array(x, dtype=np.int32), self._device)
+
+    @property
+    def resident(self) -> ResidentFloats | None:
+        return self._resident
+
+    @property
+    def capturing(self) -> bool:
+        return self._device.type == "cuda" and capturing()
+
+    def _current(self) -> AbstractContextManager[Any]:
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
 
     def _takes_fused(self, depth: int, system: ResidueSystem) -> bool:
         if self._plane_format != "int8":
@@ -149,7 +163,7 @@ class TritonEngine(ArrayEngine):
         m, n = need.shape
         rows, columns = self._int64(sum_left), self._int64(sum_right)
         found, report = torch.zeros(256, dtype=torch.int64, device=self._device), progress.current()
-        step = max(1, _SUMS // max(1, n))
+        step = max(1, self.library.temporary(_SUMS) // (4 * max(1, n)))
         for start in range(0, m if n else 0, step):
             part = slice(start, min(start + step, m))
             with spans.span(spans.PRODUCTS):
@@ -174,7 +188,7 @@ class TritonEngine(ArrayEngine):
         """Panels of rows whose digits fit the memory set aside for them, with planes of theirs and of all columns."""
         m, n = left.planes.shape[1], right.planes.shape[1]
         columns = as_format(right.planes, self._plane_format)
-        rows = m if fused else max(1, _DIGITS // (len(system.moduli) * max(1, n)))
+        rows = m if fused else max(1, self.library.temporary(_DIGITS) // (len(system.moduli) * max(1, n)))
         report = progress.current()
         for start in range(0, m if n else 0, max(1, rows)):
             part = slice(start, min(start + rows, m))

@@ -209,14 +209,13 @@ def window_sums(
 def only_negative_zeros(
     a, b, depth, stride_a, stride_b, FRACTION: tl.constexpr, EXPONENT: tl.constexpr, BLOCK_K: tl.constexpr
 ):
-    """Whether every product is −0 (NaN and infinities counted as 0); not of none."""
-    beyond: tl.constexpr = (2 << EXPONENT) // 27 + 8
+    """Whether the products, whose sum is 0, all have a minus sign: then all are −0. Not of none."""
     others = tl.zeros((BLOCK_K,), tl.int32)
     for block in range(((depth + (BLOCK_K - 1)) // BLOCK_K).to(tl.int32)):
-        inside, left, right, _shift, at = load_terms(
+        inside, left, right, _shift, _at = load_terms(
             a, b, tl.cast(block, tl.int64) * BLOCK_K, depth, stride_a, stride_b, FRACTION, EXPONENT, BLOCK_K
         )
-        others = others | (inside & ((at < beyond) | (left[0] == right[0]))).to(tl.int32)
+        others = others | (inside & (left[0] == right[0])).to(tl.int32)
     return (tl.max(others, axis=0) == 0) & (depth > 0)
 
 
