@@ -1,4 +1,4 @@
-"""JAX: the product in traced code, with a derivative.
+"""JAX: the product in traced code, with derivatives.
 
 `gm.matmul` takes JAX arrays as it takes NumPy's. Here is the same with the one option more that JAX users need.
 """
@@ -39,8 +39,8 @@ def matmul(
     Outside of traced code the product runs at once. Within jit, vmap, grad, scan and the like it is a callback to the
     host (`jax.pure_callback`): an error there, such as a result that does not fit, ends the program as JAX's
     `JaxRuntimeError` with our message in it, and engine="jax" is refused. `jax.vmap` makes stacks, whose matrices are
-    multiplied each for itself. Reverse derivatives of any order work for floats and complex numbers, each a product at
-    the same accuracy, in JAX's convention (no conjugates); forward ones (`jax.jvp`) do not.
+    multiplied each for itself. Derivatives forwards and backwards, of any order, work for floats and complex numbers,
+    each a product at the same accuracy, in JAX's convention (no conjugates).
 
     Types are those of `gm.matmul`, not of JAX: integers give int64 (uint64), int32 with float32 gives float64. Where
     64-bit types are off (`jax_enable_x64`), a result of such a type is a TypeError, never narrowed. What remains for

@@ -226,6 +226,20 @@ def test_nested_vmap_grad_and_scan() -> None:
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("dtype", ["f8", "c16", "i8", "u8"])
+def test_a_callback_on_a_thread_of_xla_has_64_bits(dtype: str) -> None:
+    """Here they are on for this thread alone, and a product that waits for its operand runs on another one."""
+    large = jnp.ones((1200, 1200))
+    slow = jax.jit(lambda x: x + jnp.asarray(0 * (large @ large @ large).sum(), x.dtype))
+    x = jnp.asarray(np.array([[2**52 + 1, 3], [5, 7]], dtype=dtype) * (1j if dtype == "c16" else 1))
+    options: dict[str, Any] = {"modulus": 2**31 - 1, "dtype": "int32"} if dtype == "i8" else {}
+    product = jax.jit(lambda x: gm.jax.matmul(x, jnp.eye(2, dtype=dtype), **options)).lower(x).compile()
+    want = np.asarray(x) if dtype != "i8" else (np.asarray(x) % (2**31 - 1)).astype("i4")
+    for _ in range(3):
+        assert_same(np.asarray(product(slow(x))), want)
+
+
+@pytest.mark.usefixtures("x64")
 def test_numpy_arrays_may_stand_beside() -> None:
     a, b = np.arange(6.0).reshape(2, 3), jnp.ones((3, 2))
     for got in (gm.matmul(a, b), jax.jit(lambda y: gm.matmul(a, y))(b), gm.matmul(b, a), gm.jax.matmul(a, a.T)):

@@ -74,6 +74,8 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
     if chosen.dtype is not None and np.dtype(chosen.dtype).kind not in "iu":
         raise TypeError(f"dtype = {chosen.dtype} is no integer type; the types of float results follow the operands'")
     if jax_ops.is_traced(a) or jax_ops.is_traced(b):
+        from gemmulate.engines import jax_primitive
+
         name = engine.name if isinstance(engine, Engine) else engine
         if name == "jax":
             raise ValueError(
@@ -81,7 +83,7 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
                 "host, where JAX may wait for itself; leave engine out"
             )
         x, y = (v if is_jax_array(v) else as_operand(v, label) for v, label in ((a, "a"), (b, "b")))
-        return jax_ops.traced(jax_ops.Product(chosen.multiply, chosen.result_of, chosen.shape_of), x, y)
+        return jax_primitive.traced(jax_primitive.Product(chosen.multiply, chosen.result_of, chosen.shape_of), x, y)
     left, right = as_operand(jax_ops.to_host(a), "a"), as_operand(jax_ops.to_host(b), "b")
     jax_ops.check_type(chosen.result_of(left.dtype, right.dtype))
     return jax_ops.from_host(chosen.multiply(left, right), a if is_jax_array(a) else b)
