@@ -36,11 +36,15 @@ def matmul(
 ) -> jax.Array:
     """`gm.matmul(a, b, …)` as a JAX array on the operands' device: bits, shapes, grades and errors are the same.
 
-    Outside of traced code the product runs at once. Within jit, vmap, grad, scan and the like it is a callback to the
-    host (`jax.pure_callback`): an error there, such as a result that does not fit, ends the program as JAX's
-    `JaxRuntimeError` with our message in it, and engine="jax" is refused. `jax.vmap` makes stacks, whose matrices are
-    multiplied each for itself. Derivatives forwards and backwards, of any order, work for floats and complex numbers,
-    each a product at the same accuracy, in JAX's convention (no conjugates).
+    Outside of compiled code the product runs at once. Within jit, scan and the like it is a callback to the host
+    (`jax.pure_callback`): an error there, such as a result that does not fit, ends the program as JAX's
+    `JaxRuntimeError` with our message in it. Products of floats and complex numbers with accuracy=gm.Bits(n) need no
+    host: on a GPU (not run on one so far), and with engine="jax" on a processor as well, they become XLA's own
+    operations, with the same bits. Any other product with engine="jax" is refused in traced code.
+
+    `jax.vmap` makes stacks, whose matrices are multiplied each for itself. Derivatives forwards and backwards, of any
+    order, work for floats and complex numbers, each a product at the same accuracy, in JAX's convention (no
+    conjugates).
 
     Types are those of `gm.matmul`, not of JAX: integers give int64 (uint64), int32 with float32 gives float64. Where
     64-bit types are off (`jax_enable_x64`), a result of such a type is a TypeError, never narrowed. What remains for

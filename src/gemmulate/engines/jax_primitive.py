@@ -4,7 +4,9 @@ It is bilinear. Derivatives in both directions are hence made of products of the
 again, in JAX's convention: of AB tangents are A'B + AB', cotangents G Bᵀ and Aᵀ G, without conjugates. A function with
 `jax.custom_jvp` would need linear functions with transposes; those of JAX 0.10 (`linear_call`) have no rule for vmap.
 
-Compiled code calls the host (`jax.pure_callback`). The call is traced with 64-bit types.
+Compiled code calls the host (`jax.pure_callback`), or runs `Product.on_device` as XLA's own operations. Both are traced
+with 64-bit types while the program is put together for its device: the caller's types, and what derivatives and vmap
+see, are those of operands and result alone.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ class Product:
     """One product with all its options; equal ones are compiled once.
 
     `multiply` takes NumPy arrays, `result_of` is the type of operands' types, `shape_of` the shape of their shapes.
+    `on_device` multiplies stacks of matrices in JAX's operations, where there is a way that needs no data; `named` says
+    that it was asked for on any device, else it is for GPUs.
     """
 
     multiply: Callable[[Array, Array], Array]
     result_of: Callable[[np.dtype[Any], np.dtype[Any]], np.dtype[Any]]
     shape_of: Callable[[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]
+    on_device: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    named: bool = False
 
     def result(self, a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and type of the product of stacks."""
@@ -155,10 +161,23 @@ def _of_words(x: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ascontiguousarray(x).reshape((*shape, dtype.itemsize // 4)).view(dtype)[..., 0]
 
 
-def _lower(context: Any, a: Any, b: Any, *, product: Product) -> Any:
-    with jax.enable_x64(True):
-        return mlir.lower_fun(_by_callback, multiple_results=False)(context, a, b, product=product)
+def _on_device(a: Any, b: Any, *, product: Product) -> Any:
+    assert product.on_device is not None
+    return product.on_device(a, b)
+
+
+def _lowering(on_gpu: bool) -> Callable[..., Any]:
+    def lower(context: Any, a: Any, b: Any, *, product: Product) -> Any:
+        runs = _on_device if product.on_device is not None and (on_gpu or product.named) else _by_callback
+        if runs is _on_device and "tpu" in context.module_context.platforms:
+            raise ValueError('engine = "jax" cannot run on a TPU, whose float64 is not that of IEEE 754; leave it out')
+        with jax.enable_x64(True):
+            return mlir.lower_fun(runs, multiple_results=False)(context, a, b, product=product)
+
+    return lower
 
 
 # A callback's lowering is a program's own: it is not to be shared.
-mlir.register_lowering(matmul_p, _lower, cacheable=False)
+mlir.register_lowering(matmul_p, _lowering(False), cacheable=False)
+for _platform in ("cuda", "rocm"):
+    mlir.register_lowering(matmul_p, _lowering(True), platform=_platform, cacheable=False)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gemmulate.engines.base import Array, Engine
-from gemmulate.plan.operands import as_operand, as_stack, is_array_of
+from gemmulate.engines import get_engine
+from gemmulate.engines.base import Array, Engine, dtype_name
+from gemmulate.plan.operands import INEXACT, as_operand, as_stack, is_array_of, result_dtype
 from gemmulate.schemes.accuracy import Bits
+from gemmulate.schemes.fixed_bits import fixed_system
 
 
 def is_jax_array(x: Any) -> bool:
@@ -52,6 +54,15 @@ class Options:
         small = self.modulus is not None and self.modulus <= 1 << 31 and self.dtype is None
         return np.asarray(result, dtype=np.int32) if small and not self.wide else np.asarray(result)
 
+    def on_device(self, a: Any, b: Any) -> Any:
+        """The product of traced stacks of floats or complex numbers in JAX's operations, for `Bits`."""
+        from gemmulate.engines.jax_fixed_bits import multiply
+
+        assert isinstance(self.accuracy, Bits)
+        dtype = result_dtype(np.dtype(a.dtype), np.dtype(b.dtype))
+        system = fixed_system(a.shape[-1] << (dtype.kind == "c"), self.accuracy.n)
+        return multiply(a, b, system, self.accuracy.n, dtype)
+
     def result_of(self, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         """The result's type: that of a product of two zeros, which also names options that do not fit the types."""
         return self.multiply(np.zeros((1, 1), dtype=a), np.zeros((1, 1), dtype=b)).dtype
@@ -74,16 +85,30 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
     if chosen.dtype is not None and np.dtype(chosen.dtype).kind not in "iu":
         raise TypeError(f"dtype = {chosen.dtype} is no integer type; the types of float results follow the operands'")
     if jax_ops.is_traced(a) or jax_ops.is_traced(b):
-        from gemmulate.engines import jax_primitive
-
-        name = engine.name if isinstance(engine, Engine) else engine
-        if name == "jax":
-            raise ValueError(
-                'engine = "jax" cannot run within a function that JAX traces: the product is then a callback to the '
-                "host, where JAX may wait for itself; leave engine out"
-            )
-        x, y = (v if is_jax_array(v) else as_operand(v, label) for v, label in ((a, "a"), (b, "b")))
-        return jax_primitive.traced(jax_primitive.Product(chosen.multiply, chosen.result_of, chosen.shape_of), x, y)
+        return _multiply_traced(chosen, a, b)
     left, right = as_operand(jax_ops.to_host(a), "a"), as_operand(jax_ops.to_host(b), "b")
     jax_ops.check_type(chosen.result_of(left.dtype, right.dtype))
     return jax_ops.from_host(chosen.multiply(left, right), a if is_jax_array(a) else b)
+
+
+def _multiply_traced(chosen: Options, a: Any, b: Any) -> Any:
+    """The product where a or b is traced: of floats by `Bits` the device may compute it, else it is the host's."""
+    from gemmulate.engines import jax_primitive
+
+    name = chosen.engine.name if isinstance(chosen.engine, Engine) else chosen.engine
+    x, y = (v if is_jax_array(v) else as_operand(v, label) for v, label in ((a, "a"), (b, "b")))
+    inexact = all(isinstance(v.dtype, np.dtype) and dtype_name(v.dtype) in INEXACT for v in (x, y))
+    takes = isinstance(chosen.accuracy, Bits) and inexact and chosen.formats is None
+    if name == "jax" and not takes:
+        raise ValueError(
+            'engine = "jax" cannot run within a function that JAX traces: the product is then a callback to the host, '
+            "where JAX may wait for itself; leave engine out, or multiply floats or complex numbers with "
+            "accuracy=gm.Bits(n), whose work follows from shapes alone"
+        )
+    device = chosen.on_device if takes and name in (None, "jax") else None
+    typed = chosen
+    if name == "jax":  # its small products, which tell types, would be traced, too
+        get_engine(chosen.engine, chosen.threads)
+        typed = replace(chosen, engine=None)
+    product = jax_primitive.Product(chosen.multiply, typed.result_of, chosen.shape_of, device, name == "jax")
+    return jax_primitive.traced(product, x, y)

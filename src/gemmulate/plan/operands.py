@@ -21,7 +21,7 @@ MAX_ELEMENTS = 1 << 40  # 8 TiB of int64: beyond any machine that this runs on
 _ACCEPTED = "bool, (u)int8 to (u)int64, Python ints, float16, bfloat16, float32, float64, complex64 and complex128"
 # By name: bfloat16 is a dtype of ml_dtypes, known here only where a caller brings one.
 _NARROW = ("float16", "bfloat16")
-_INEXACT = (*_NARROW, "float32", "float64", "complex64", "complex128")
+INEXACT = (*_NARROW, "float32", "float64", "complex64", "complex128")
 
 
 def is_array_of(x: Any, module: str, name: str) -> bool:
@@ -62,7 +62,7 @@ def as_operand(x: Any, name: str) -> Array:
 
 
 def _accepted(array: Any, name: str) -> Array:
-    if array.dtype.kind not in "biuO" and dtype_name(array.dtype) not in _INEXACT:
+    if array.dtype.kind not in "biuO" and dtype_name(array.dtype) not in INEXACT:
         way_out = "; DoubleDouble.from_longdouble keeps more than its bits" if array.dtype.char == "g" else ""
         raise TypeError(f"{name} has dtype {array.dtype}, which has no exact product here; pass {_ACCEPTED}{way_out}")
     if array.ndim == 0:

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 from gemmulate.engines import spans
 from gemmulate.engines.base import Array, Engine, Operand
-from gemmulate.engines.residue_system import residue_system
+from gemmulate.engines.residue_system import ResidueSystem, residue_system
 from gemmulate.schemes.blocks import for_blocks
+
+
+def fixed_system(depth: int, bits: int) -> ResidueSystem:
+    """The moduli for sums of so many products of integers |x| ≤ 2^bits."""
+    system = residue_system(depth << 2 * bits)
+    assert system is not None  # by MOST_BITS
+    return system
 
 
 def multiply_fixed_bits(engine: Engine, a: Array, bt: Array, bits: int, out: Array) -> None:
     """Write the product of a (m, k) and bt (n, k), `bits` of each kept, to out (m, n), all of them on the device."""
     (m, k), n = a.shape, bt.shape[0]
-    system = residue_system(k << 2 * bits)
-    assert system is not None  # by MOST_BITS
+    system = fixed_system(k, bits)
     with spans.span(spans.SURVEY):
         shift_a, shift_b = engine.device_shifts(a, bits), engine.device_shifts(bt, bits)
 
