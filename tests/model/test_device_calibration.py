@@ -15,7 +15,8 @@ from gemmulate.cli import main
 from gemmulate.errors import EngineUnavailable, FileError
 from gemmulate.model import ModelError, gemm, load_device, method, predict
 from gemmulate.model.machine_code import count_instructions
-from gemmulate.plan.device_calibration import PHASES, DeviceCalibration, calibrate_device, fit
+from gemmulate.plan import device_calibration
+from gemmulate.plan.device_calibration import PHASES, DeviceCalibration, calibrate_device, default_engine, fit
 from gemmulate.plan.device_record import record_text
 
 torch = pytest.importorskip("torch")
@@ -331,3 +332,16 @@ def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tool.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert set(_nvidia_smi("GPU-1").values()) == {"not readable"}
+
+
+def test_what_is_measured_is_the_engine_that_multiplies_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        device_calibration, "device_engine", lambda *a: asked.append(a) or "the first that proves itself"
+    )
+    device = TorchDevice("cpu")
+    assert default_engine(device) is device.engine
+    assert not asked
+    device.on_gpu = True
+    assert default_engine(device) == "the first that proves itself"
+    assert asked == [(device.device, None, None)]

@@ -26,9 +26,11 @@ from gemmulate.model.device import Device, catalogue_key, load_device
 from gemmulate.model.host.calibrate import C_Q, Spread
 from gemmulate.model.machine_code import count_instructions
 from gemmulate.plan.matmul import matmul
+from gemmulate.plan.tensors import device_engine
 from gemmulate.schemes.floats import choose_floats
 
 if TYPE_CHECKING:
+    from gemmulate.engines.base import Engine
     from gemmulate.engines.stopwatch import Stopwatch
     from gemmulate.engines.torch_device import TorchDevice
 
@@ -119,11 +121,12 @@ def calibrate_device(
         raise ValueError(f"sizes = {','.join(map(str, sizes))}: give two or more from {LEAST_SIZE} on")
     watch, steps = device.watch, len(sizes) + 4
     with device.current():
+        engine = default_engine(device)
         phases: dict[str, list[tuple[float, float, float]]] = {}
         moduli: dict[int, int] = {}
         for done, n in enumerate(sizes):
             progress(done, steps)
-            found, moduli[n] = product_phases(device, n, budget_s)
+            found, moduli[n] = product_phases(device, n, budget_s, engine)
             for name, seconds in found.items():
                 phases.setdefault(name, []).append((float(n), *seconds))
         largest = sizes[-1]
@@ -141,7 +144,7 @@ def calibrate_device(
     spread = {name: tuple(points) for name, points in phases.items()}
     gemm, int8, copied, call = measured
     return DeviceCalibration(
-        name=device.name, facts=device.facts(), phases=spread, moduli=moduli,
+        name=device.name, facts=device.facts() | {"engine": engine.name}, phases=spread, moduli=moduli,
         fp64=_rates(2.0 * largest**3, gemm), int8=_rates(2.0 * largest**3, int8),
         memory=_rates(2.0 * COPY_BYTES[device.device.type], copied), call_s=call, fits=fitted(spread, moduli),
     )  # fmt: skip
@@ -167,11 +170,18 @@ def least_and_median(watch: Stopwatch, run: Callable[[], object], budget_s: floa
     return min(seen), statistics.median(seen)
 
 
-def product_phases(device: TorchDevice, n: int, budget_s: float) -> tuple[dict[str, tuple[float, float]], int]:
+def default_engine(device: TorchDevice) -> Engine:
+    """The engine that multiplies tensors of the device unless another is named; of a processor torch's, a rehearsal."""
+    return (device_engine(device.device, None, None) if device.on_gpu else None) or device.engine
+
+
+def product_phases(
+    device: TorchDevice, n: int, budget_s: float, engine: Engine | None = None
+) -> tuple[dict[str, tuple[float, float]], int]:
     """Least and median seconds of the phases of an "fp64" product of n × n Gaussian matrices, and its moduli."""
     from gemmulate.engines.torch_array import TorchArray
 
-    engine, (a, b) = device.engine, (TorchArray(x) for x in device.normal_pair(n))
+    engine, (a, b) = engine or default_engine(device), (TorchArray(x) for x in device.normal_pair(n))
     moduli = choose_floats(engine, a, b.T, "componentwise").products  # type: ignore[arg-type]
     found: dict[str, list[float]] = {name: [] for name in PHASES}
     options: dict[str, Any] = {"accuracy": "fp64", "engine": engine}
