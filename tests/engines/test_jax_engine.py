@@ -104,3 +104,15 @@ def test_sizes_that_xla_compiles_are_few() -> None:
     for m in range(1, 32):
         library.int8_product(np.ones((m, m), np.int8), np.ones((m, m), np.int8))
     assert _int8_product._cache_size() <= before + 1
+
+
+def test_a_tpu_has_no_engine_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmulate.engines import frameworks
+
+    monkeypatch.setattr(frameworks, "_has_nvidia_driver", lambda: True)
+    for backend, available in (("tpu", False), ("cuda", True)):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        record = frameworks._jax_record()
+        assert (record.device, record.available) == (backend, available)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert "leave engine out" in frameworks._jax_record().reason

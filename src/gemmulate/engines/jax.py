@@ -2,7 +2,7 @@
 
 XLA compiles every operation anew for every shape: seconds for the some hundred operations of one product. On a
 processor, whose memory NumPy shares, only the INT8 product is therefore JAX's, for a few sizes to which zeros fill
-operands up. On other devices all is jax.numpy's; that way is tested on the processor, and was not run on a GPU or TPU.
+operands up. On other devices all is jax.numpy's; that way is tested on the processor, and was not run on a GPU.
 In code that JAX compiles as a whole `jax_fixed_bits.py` takes the engine's place.
 
 The kernels need 64-bit types. They are switched on around each kernel, for its thread alone: the caller's setting
