@@ -1,7 +1,8 @@
 """Which registers, spills and shared memory do the Triton kernels take, on GPUs that are not here?
 
 Compiles every variant for every architecture, reads `ptxas -v` with the package's own reader, asks its own gates,
-counts the machine instructions of surveys, `deconstruct` and `exact_dot`, and writes docs/triton-kernels.md:
+counts the machine instructions of surveys, `deconstruct`, `exact_dot` and the products' loops, and writes
+docs/triton-kernels.md:
 
     python -m benchmarks.gpu.compile [--write]
 """
@@ -13,6 +14,7 @@ import datetime
 import platform
 import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from gemmulate.engines.triton import ahead
@@ -58,8 +60,8 @@ def screened(variant: ahead.Variant, function: CompiledFunction, shared: int) ->
     return found, [f"{r.name}: {r.arithmetic}" for r in results if r.outcome != "pass"]
 
 
-def instructions(sass: str) -> tuple[int, int]:
-    """(before and after the loop, inside it) of a kernel with one loop or none."""
+def listing(sass: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The instructions, and first and last index of each loop: a branch backward, and where it goes."""
     lines: list[str] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
@@ -72,9 +74,15 @@ def instructions(sass: str) -> tuple[int, int]:
         for i, text in enumerate(lines)
         if (target := re.search(r"BRA.*`\((\.L_x_\d+)\)", text)) and labels[target[1]] < i
     ]
-    if not backward:
+    return lines, [(start, end) for end, start in backward]
+
+
+def instructions(sass: str) -> tuple[int, int]:
+    """(before and after the loop, inside it) of a kernel with one loop or none."""
+    lines, loops = listing(sass)
+    if not loops:
         return next(i for i, text in enumerate(lines) if "EXIT" in text) + 1, 0
-    end, start = backward[0]
+    start, end = loops[0]
     exits = next(i for i in range(end, len(lines)) if "EXIT" in lines[i])
     return exits + 1 - (end + 1 - start), end + 1 - start
 
@@ -121,6 +129,32 @@ def counted_dots(capability: int) -> list[str]:
     return rows
 
 
+def counted_products(capability: int) -> list[str]:
+    """The innermost loop of each way to INT8 residue products."""
+    rows = []
+    for variant in ahead.variants(capability):
+        if not variant.name.startswith(("residue_gemm int8", "described_gemm", "warpgroup_gemm")):
+            continue
+        lines, loops = listing(ahead.disassemble(ahead.compile_variant(variant, capability).cubin))
+        bodies = [lines[start : end + 1] for start, end in loops]
+        body = min((b for b in bodies if any(map(TENSOR.search, b))), key=len)
+        units = Counter(re.sub(r"^@\S+\s+", "", text).split()[0] for text in body if TENSOR.search(text))
+        loads = Counter(found[0] for text in body if (found := re.search(r"LDGSTS|UTMALDG", text)))
+        left = [int(found[1], 16) for text in body if (found := re.search(r"WARPGROUP\.DEPBAR\.LE gsb0, (\S+)", text))]
+        waits = str(max(left)) if left else "–"
+        barriers = sum("BAR.SYNC" in text for text in body)
+        cells = (
+            *(variant.name, ahead.architecture_name(capability), _counts(units), str(len(body) - units.total())),
+            *(_counts(loads) or "in warps of their own", str(barriers), waits),
+        )
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def _counts(found: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
+
+
 def row(variant: ahead.Variant, capability: int) -> str:
     compiled = ahead.compile_variant(variant, capability)
     function, sass = read(compiled), ahead.disassemble(compiled.cubin)
@@ -141,6 +175,7 @@ def page() -> str:
     counts = [line for capability in (90, 100) for line in counted(capability)]
     surveys = [line for capability in (90, 100) for line in counted_surveys(capability)]
     dots = [line for capability in (90, 100) for line in counted_dots(capability)]
+    products = [line for capability in ahead.CAPABILITIES for line in counted_products(capability)]
     return TEXT.format(
         date=datetime.date.today().isoformat(),
         python=platform.python_version(),
@@ -152,6 +187,7 @@ def page() -> str:
         counts="\n".join(counts),
         surveys="\n".join(surveys),
         dots="\n".join(dots),
+        products="\n".join(products),
     )
 
 
@@ -172,6 +208,9 @@ both in Triton's wheel, Python {python}.
   and their histogram, from the INT8 product of magnitudes.
 - `deconstruct`: one read of a float matrix, all residues out; scaling by powers of two, rounding to nearest even.
 - `residue_gemm`: INT8, BF16 or FP8 products of residue planes, reduced in the epilogue to CRT digits, a byte each.
+- `described_gemm`, `warpgroup_gemm`, `reduce_sums`: other ways to the digits of INT8 planes, which the engine chooses
+  among by time (below): loads by TMA; on Hopper these and a product always in flight, in programs of one SM or of two,
+  a cluster; cuBLAS's sums, reduced.
 - `plane_sums`: the int32 sums of one BF16 or FP8 product, for what `triton-bf16` and `triton-fp8` multiply beside
   residues (magnitudes, bytes).
 - `recombine`: CRT digits to exact integers in 32-bit limbs, one rounding to a float, or words; optionally which results
@@ -220,6 +259,53 @@ threads.
 | kernel | architecture | each term |
 |---|---|---|
 {dots}
+
+## Loops of INT8 residue products, counted in SASS, not timed
+
+Of one thread, or of the warps that start the tensor instructions, for one step of the depth. "In flight" are the groups
+of tensor instructions that a wait leaves, on Hopper.
+
+| kernel | architecture | tensor instructions | others | loads | barriers | in flight |
+|---|---|---|---|---|---|---|
+{products}
+
+## Ways to residue products
+
+Which way is the fastest nobody has measured. At its first large INT8 product (m n k of all moduli from 2^38 on) the
+Triton engine measures on the device all ways that the device has (`gemm_choice.py`): three moduli of 4096³, or less
+where memory asks for it, the median of five. A way is compared first, bit by bit, with `residue_gemm` on two shapes,
+and left out with a RuntimeWarning if it differs or raises. The choice holds for the process; smaller products, other
+formats, planes that a way does not take and products in a CUDA graph before any was measured keep `residue_gemm`.
+Results do not depend on it. `gemmulate model calibrate --device cuda` and the records of `benchmarks/gpu` name the ways
+and their times ("residue_products"). A kernel that hung would hang the process: `python -m benchmarks.gpu.ways` runs
+each way in a process of its own, with a time limit, and is to be run first on a new kind of device.
+
+What paper says of them on Hopper, whose SM does 4,096 INT8 multiply-adds a clock, 1,024 clocks for a step of
+128 × 256 × 128, and moves 128 bytes a clock to or from shared memory:
+
+- Triton 3.9 waits for each `tl.dot` with int32 sums within the step (only float32 sums stay in flight:
+  `WGMMAPipeline.cpp`, rule 2.1), so that barriers, the next load and the start of the pipeline, some 150 to 250
+  clocks, come on top of each step of `residue_gemm` and `described_gemm`. `warpgroup_gemm`, written in Gluon, starts a
+  step before it waits for the one before.
+- Triton's widest INT8 instruction is 64 × 128 × 32, which reads 6 KiB of shared memory in 64 clocks; the loads write
+  48 bytes a clock for tiles of 128 × 256, 64 for 128 × 128. Together 144 and 160 of 128 bytes: at most 0.89 and 0.80
+  of the INT8 rate. The epilogue of a tile, some 1,000 instructions of 8 warps, takes 2,000 clocks, 3 % at k = 8192.
+- From L2 tiles of 128 × 256 take 48 bytes a clock and SM at the full rate, 11 TB/s for 132 SMs at 1.75 GHz; those of
+  128 × 128 take 64; two SMs that share one operand's loads 32 each, 7.4 TB/s. What L2 gives is not known here.
+- So, of the INT8 rate at 8192³, if clocks hold and L2 allows it: `warpgroup_gemm` about 0.85, with two SMs a program
+  rather than one where L2 does not; `residue_gemm` about 0.7; `described_gemm` about as much, since two programs share
+  an SM and one works while the other waits, but tiles of 128 × 128 read more.
+- cuBLAS may load less (its instructions can be 256 columns wide, its clusters share loads). Its sums cost four bytes
+  written and read for an element and modulus; in panels of 32 MiB L2 may hold them. `torch._int_mm` asks cuBLASLt
+  without a workspace, and was reported to get kernels of sm_80 so on sm_103 (PyTorch's issue 187094).
+- Dropped on paper: tiles of 256 × 128 (spills 1,632 bytes with pointers), 64 × 256 (as many loads for half of the
+  work), steps of 256 (two buffers are all that fits, and Triton then loads nothing ahead), `warp_specialize` on Hopper
+  (the compiler fails on this kernel), clusters for `tl.dot` (compiled without multicast). On sm_80 and sm_89 other
+  tiles of `residue_gemm` spill or gain nothing, so that cuBLAS is the only other way there.
+
+`warpgroup_gemm` cannot run in Triton's interpreter. Its source runs in the tests as Python on stand-ins for Gluon's
+operations, which let copies and products take effect as early and as late as the hardware may. Compiling it makes
+nanobind print a note on leaked objects when the process ends; these are Triton's.
 
 ## Choices on paper
 

@@ -60,6 +60,10 @@ def main() -> int:
             if status:
                 failed.append(row)
         print(flush=True)
+        if args.device != "cpu" and find_spec("triton") is not None:
+            ways = [sys.executable, "-m", "benchmarks.gpu.ways", "--device", args.device]
+            if subprocess.run(ways, cwd=ROOT, check=False).returncode:
+                failed.append("ways")
         graphs = [sys.executable, "-m", "benchmarks.gpu.capture", "--device", args.device, "--record", str(record)]
         if subprocess.run(graphs, cwd=ROOT, check=False).returncode:
             failed.append("graphs")

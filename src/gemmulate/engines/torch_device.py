@@ -10,6 +10,8 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, final
 
@@ -76,8 +78,20 @@ class TorchDevice:
             "capability": f"{properties.major}.{properties.minor}",
             "memory_bytes": str(properties.total_memory),
             "multiprocessors": str(properties.multi_processor_count),
+            "residue_products": self._residue_products(),
         }
         return found | _nvidia_smi(f"GPU-{properties.uuid}")
+
+    def _residue_products(self) -> str:
+        """The ways to residue products on this GPU and their times, which the Triton engine chooses by."""
+        if find_spec("triton") is None:
+            return "Triton is not installed"
+        try:
+            choice = import_module("gemmulate.engines.triton.gemm_choice")
+            with torch.cuda.device(self.device):
+                return str(choice.measured_ways(self.device) or "not measured: too little free memory")
+        except Exception as error:  # whatever compilers and drivers raise: the other facts stand without
+            return f"not measured: {error}".partition("\n")[0]
 
     def gemm_fp64(self, n: int) -> Run:
         """torch's float64 product of n × n matrices: cuBLAS DGEMM on CUDA."""

@@ -6,8 +6,8 @@ import os
 
 _INTERPRETED = [
     f"test_triton_{name}.py"
-    for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen", "exact_dot", "resident")
+    for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen", "exact_dot", "resident", "ways")
 ]
-_COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py"]
+_COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py", "test_warpgroup_gemm.py"]
 
 collect_ignore = _COMPILED if os.environ.get("TRITON_INTERPRET") == "1" else _INTERPRETED

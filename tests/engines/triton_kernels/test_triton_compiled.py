@@ -23,6 +23,8 @@ from gemmulate.engines.triton import ahead
         "deconstruct float64, 54 bits",
         "residue_gemm int8",
         "residue_gemm fp8",
+        "described_gemm int8",
+        "reduce_sums",
         "plane_sums fp8",
         "recombine_floats, 15 moduli",
         "settle float64",
@@ -59,6 +61,13 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
         ("deconstruct float64, 54 bits", "vectors"),
         ("deconstruct float64, 90 bits", "depth"),
         ("residue_gemm int8", "m"),
+        ("described_gemm int8", "m"),
+        ("described_gemm int8", "rows_a"),
+        ("described_gemm int8", "tiles"),
+        ("warpgroup_gemm int8", "m"),
+        ("warpgroup_gemm int8", "rows_b"),
+        ("warpgroup_gemm int8", "tiles"),
+        ("warpgroup_gemm int8, 2 SMs", "n"),
         ("recombine_floats, 15 moduli", "m"),
         ("recombine_floats, 15 moduli, certainty", "left_bits"),
         ("recombine_floats, 15 moduli, certainty", "right_bits"),
@@ -94,6 +103,18 @@ def test_the_products_use_the_tensor_units() -> None:
     ):
         variant = next(v for v in ahead.variants(capability) if v.name == f"residue_gemm {kernel}")
         assert instruction in ahead.compile_variant(variant, capability).ptx, (capability, kernel)
+
+
+def test_hopper_keeps_a_product_in_flight() -> None:
+    """What warpgroup_gemm is for; if tl.dot does so for int32 sums one day, it is not needed any more."""
+    in_flight = {"warpgroup_gemm int8": True, "described_gemm int8": False, "residue_gemm int8": False}
+    in_flight["warpgroup_gemm int8, 2 SMs"] = True
+    for variant in (v for v in ahead.variants(90) if v.name in in_flight):
+        compiled = ahead.compile_variant(variant, 90)
+        assert ("wgmma.wait_group.sync.aligned 1" in compiled.ptx) == in_flight[variant.name], variant.name
+        assert ("cp.async.bulk.tensor.2d" in compiled.ptx) == (variant.name != "residue_gemm int8"), variant.name
+        assert ("multicast::cluster" in compiled.ptx) == variant.name.endswith("2 SMs"), variant.name
+        assert ", 0 bytes spill stores" in compiled.log
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ from gemmulate.engines.triton import (
     choose,
     chosen,
     deconstruct,
+    described_gemm,
     exact_dot,
     fused,
+    library_gemm,
     recombine,
     recombine_chosen,
     residue_gemm,
@@ -46,6 +48,8 @@ class Variant:
     constants: dict[str, Any]
     warps: int
     stages: int = 3
+    ctas: int = 1  # SMs of a program, with a block of threads each
+    gluon: bool = False
 
     @property
     def threads(self) -> int:
@@ -195,6 +199,37 @@ def _plane_sums(kind: int, capability: int) -> Variant:
     return Variant(name, kernel, arguments, constants, product.warps, product.stages)
 
 
+_DESCRIBED_SIZES = {**dict.fromkeys(("m", "n", "depth", "rows_a", "rows_b"), "i32"), "tiles": "i32"}
+
+
+def _described_gemm(capability: int) -> Variant:
+    tile = described_gemm.described_tile(capability)
+    assert tile is not None
+    a, b = (f"tensordesc<i8[{vectors}, {tile.block_k}]>" for vectors in (tile.block_m, tile.block_n))
+    arguments = {"a": a, "b": b, "table": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
+    constants = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "BLOCK_K": tile.block_k, "GROUP": 8}
+    constants |= {"SPECIALIZED": tile.specialized}
+    kernel = described_gemm.described_gemm_kernel
+    return Variant("described_gemm int8", kernel, arguments, constants, tile.warps, tile.stages)
+
+
+def _warpgroup_gemm(ctas: int) -> Variant:
+    from gemmulate.engines.triton import warpgroup_gemm as module  # Gluon is for these GPUs alone
+
+    blocks, layouts = (ctas * module.BLOCK_M, module.BLOCK_N), module.operand_layouts(ctas)
+    a, b = (f"tensordesc<i8[{v}, {module.BLOCK_K}],{layout!r}>" for v, layout in zip(blocks, layouts, strict=True))
+    arguments = {"a": a, "b": b, "table": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
+    constants = {"BLOCK_M": blocks[0], "BLOCK_N": module.BLOCK_N, "BLOCK_K": module.BLOCK_K, "GROUP": 8}
+    constants |= {"STAGES": module.STAGES, "CTAS": ctas}
+    name = "warpgroup_gemm int8" + (f", {ctas} SMs" if ctas > 1 else "")
+    return Variant(name, module.warpgroup_gemm_kernel, arguments, constants, module.WARPS, ctas=ctas, gluon=True)
+
+
+def _reduce_sums() -> Variant:
+    arguments = {"sums": "*i32", "row": "*i32", "digits": "*u8", "count": "i64"}
+    return Variant("reduce_sums", library_gemm.reduce_sums_kernel, arguments, {"BLOCK": library_gemm.BLOCK}, 4)
+
+
 _ROUNDING = {
     "row_exponent": "*i32",
     "column_exponent": "*i32",
@@ -284,6 +319,9 @@ def variants(capability: int) -> tuple[Variant, ...]:
         _deconstruct(54, "float32"),
         _deconstruct(90, "float64"),
         *(_gemm(kind, capability) for kind in kinds),
+        *((_described_gemm(capability),) if capability >= 90 else ()),
+        *((_warpgroup_gemm(1), _warpgroup_gemm(2)) if capability == 90 else ()),
+        _reduce_sums(),
         *(_plane_sums(kind, capability) for kind in kinds if kind),  # of INT8 they are torch's
         _recombine(15, False),
         _recombine(15, True),
@@ -316,17 +354,26 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     ones = {name: 1 for name, kind in variant.arguments.items() if not kind}
     # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
     free = {"m", "n", "k", "vectors", "count", "steps", "left_bits", "right_bits", "left", "samples_a", "samples_b"}
-    free |= {"digits", "least_bits", "dot_cost", "few"}
+    free |= {"digits", "least_bits", "dot_cost", "few", "tiles", "rows_a", "rows_b"}
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()
-        if kind and name not in free
+        if kind and name not in free and not kind.startswith("tensordesc")
     }
-    source = ASTSource(variant.kernel, signature, {**ones, **variant.constants}, attributes)
-    options = {"num_warps": variant.warps, "num_stages": variant.stages, "enable_fp_fusion": False}
+    source = _source_of(variant.gluon)(variant.kernel, signature, {**ones, **variant.constants}, attributes)
+    options = {"num_warps": variant.warps, "num_stages": variant.stages, "num_ctas": variant.ctas}
+    options["enable_fp_fusion"] = False
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     ptx = compiled.asm["ptx"]
     return Compiled(ptx, _ptxas(ptx, capability), compiled.asm["cubin"], compiled.metadata.shared)
+
+
+def _source_of(gluon: bool) -> Any:
+    if not gluon:
+        return ASTSource
+    from triton.experimental.gluon import GluonASTSource  # it is where Triton's experiments are
+
+    return GluonASTSource
 
 
 def tool_versions() -> dict[str, str]:

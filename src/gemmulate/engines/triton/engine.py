@@ -6,6 +6,8 @@ the array engine's. Not run on a GPU: the tests run the interpreter.
 
 `triton` multiplies INT8 planes. For devices whose INT8 is slow `triton-bf16` and `triton-fp8` multiply the same
 residues as BF16 planes and as three FP8 ones, and all other INT8 products likewise (`PlaneLibrary`).
+
+Large INT8 products of residues take the fastest of several ways, measured once in a process (`gemm_choice`).
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ from gemmulate.engines.triton.deconstruct import deconstruct
 from gemmulate.engines.triton.exact_dot import dot_values, exact_dots
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
+from gemmulate.engines.triton.gemm_choice import chosen_way
+from gemmulate.engines.triton.gemm_ways import Way, digits_by
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
 from gemmulate.engines.triton.resident import TritonResident
 from gemmulate.engines.triton.residue_gemm import DEPTH, PlaneFormat, as_format, plane_sums, residue_gemm
@@ -50,6 +54,8 @@ from gemmulate.engines.triton.settle import settle
 
 # Bytes of the CRT digits of a panel of rows.
 _DIGITS = 1 << 29
+# Panels of more rows than this end where tiles do: no kernel's are higher.
+_TILE = 256
 # Bytes of the int32 sums of magnitudes of a panel of rows.
 _SUMS = 1 << 29
 # On paper, not measured: the fused kernel's tiles of 64 × 64 load an operand byte for each 32 multiplications, those of
@@ -90,12 +96,20 @@ def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
 class TritonEngine(ArrayEngine):
     """Kernels on CUDA, or in Triton's interpreter on the processor."""
 
-    def __init__(self, name: str, device: str, fused: bool | None = None, plane_format: PlaneFormat = "int8") -> None:
+    def __init__(
+        self,
+        name: str,
+        device: str,
+        fused: bool | None = None,
+        plane_format: PlaneFormat = "int8",
+        way: Way | None = None,
+    ) -> None:
         library = TorchLibrary(device) if plane_format == "int8" else PlaneLibrary(device, plane_format)
         super().__init__(name, library)
         self._device = library.device
         self._plane_format = plane_format
         self._fused = fused  # None: by depth and moduli
+        self._way = way  # None: by time
         self._resident = TritonResident(library, self._current) if plane_format == "int8" else None
 
     def _int32(self, x: Array) -> torch.Tensor:
@@ -120,6 +134,11 @@ class TritonEngine(ArrayEngine):
         if self._fused is not None:
             return self._fused
         return depth <= FUSED_DEPTH and len(system.moduli) <= FUSED_MODULI
+
+    def _digits(self, a: torch.Tensor, b: torch.Tensor, system: ResidueSystem) -> torch.Tensor:
+        """CRT digits of two operands' planes, by the way that is set, or the fastest: the same digits."""
+        way = self._way or chosen_way(a, b)
+        return residue_gemm(a, b, system) if way == "pointers" else digits_by(way, a, b, system)
 
     def _int64(self, x: npt.NDArray[Any]) -> torch.Tensor:
         return to_device(np.array(x, dtype=np.int64), self._device)
@@ -189,6 +208,8 @@ class TritonEngine(ArrayEngine):
         m, n = left.planes.shape[1], right.planes.shape[1]
         columns = as_format(right.planes, self._plane_format)
         rows = m if fused else max(1, self.library.temporary(_DIGITS) // (len(system.moduli) * max(1, n)))
+        if _TILE < rows < m:
+            rows -= rows % _TILE
         report = progress.current()
         for start in range(0, m if n else 0, max(1, rows)):
             part = slice(start, min(start + rows, m))
@@ -223,7 +244,7 @@ class TritonEngine(ArrayEngine):
                 open_ = fused_floats(planes, right_planes, system, rows[part], columns, result, layout, certainty)
             else:
                 with spans.span(spans.PRODUCTS):
-                    digits = residue_gemm(planes, right_planes, system)
+                    digits = self._digits(planes, right_planes, system)
                 open_ = recombine_floats(digits, system, rows[part], columns, result, layout, certainty)
             if open_ is not None:
                 uncertain.append(torch.nonzero(open_).cpu().numpy() + np.array([part.start, 0]))
@@ -265,7 +286,7 @@ class TritonEngine(ArrayEngine):
                 bits = fused_words(planes, right_planes, system, result)
             else:
                 with spans.span(spans.PRODUCTS):
-                    digits = residue_gemm(planes, right_planes, system)
+                    digits = self._digits(planes, right_planes, system)
                 bits = recombine_words(digits, system, result)
             yield part, result, bits
 

@@ -321,9 +321,9 @@ def residue_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, blocks
     block_m, block_n, block_k, warps, stages = blocks or gemm_blocks(kind, capability_of(a.device))
     kind, strides, even, shallow = plane_arguments(a, b, block_k)
     moduli, m, n, depth = a.shape[0], a.shape[-2], b.shape[-2], a.shape[-1]
-    digits = torch.zeros((moduli, m, n), dtype=torch.uint8, device=a.device)
+    digits = torch.empty((moduli, m, n), dtype=torch.uint8, device=a.device)
     if digits.numel() == 0 or depth == 0:
-        return digits
+        return digits.zero_()
     residue_gemm_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n), moduli)](
         a,
         b,

@@ -1,0 +1,365 @@
+"""Every way to residue products gives the digits that Python's ints have; which one runs is chosen by time alone.
+
+Times, devices and captures are stand-ins here: nothing was measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from triton_inputs import bits, hostile
+
+import gemmulate as gm
+from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem
+from gemmulate.engines.torch import TorchLibrary
+from gemmulate.engines.triton import engine as engine_module
+from gemmulate.engines.triton import gemm_choice, gemm_ways, library_gemm
+from gemmulate.engines.triton.described_gemm import Tile, described_gemm, described_tile, plane_rows
+from gemmulate.engines.triton.engine import TritonEngine
+from gemmulate.engines.triton.gemm_ways import WAYS, applies, digits_by, ways_of
+
+CPU = torch.device("cpu")
+OTHER = "native" if next(r for r in gm.engines() if r.name == "native").available else "reference"
+SMALL = Tile(16, 32, 32, 4, 1, 1)
+exact_library = pytest.mark.skipif(not TorchLibrary("cpu")._integer, reason="torch._int_mm saturates on this processor")
+
+
+def planes(moduli: int, vectors: int, depth: int, row: int, seed: int = 0) -> torch.Tensor:
+    """Planes of the largest magnitudes, `row` bytes from one vector to the next, the rest of it no zeros."""
+    rng = np.random.default_rng([moduli, vectors, depth, seed])
+    whole = rng.integers(-128, 128, (moduli, vectors, row), dtype=np.int8)
+    whole[:, 0], whole[:, -1, 1::2] = -128, 127
+    return torch.from_numpy(whole)[..., :depth]
+
+
+def digits_of(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem) -> Any:
+    sums = a.numpy().astype(object) @ b.numpy().astype(object).transpose(0, 2, 1)
+    return sums % np.array(system.moduli, dtype=object)[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "depth", "row", "count"),
+    [(1, 1, 1, 16, 3), (17, 33, 37, 48, 2), (40, 5, 64, 64, 4), (3, 70, 801, 816, 3), (33, 65, 33, 48, 1)],
+)
+def test_digits_through_descriptors(m: int, n: int, depth: int, row: int, count: int) -> None:
+    """Programs go on to further tiles and moduli; vectors past a plane's end are the next plane's."""
+    system = ResidueSystem(INT8_MODULI[:count])
+    a, b = planes(count, m, depth, row), planes(count, n, depth, row, 1)
+    assert applies("descriptors", a, b)
+    expected = digits_of(a, b, system)
+    assert (described_gemm(a, b, system, SMALL).numpy() == expected).all()
+    assert (digits_by("descriptors", a, b, system).numpy() == expected).all()
+
+
+def test_parts_of_planes_through_descriptors() -> None:
+    """Rows of a panel: other planes lie a whole operand apart."""
+    system = ResidueSystem(INT8_MODULI[:3])
+    a, b = planes(3, 50, 48, 48), planes(3, 20, 48, 48, 1)
+    for part in (slice(0, 18), slice(18, 50), slice(49, 50)):
+        assert (described_gemm(a[:, part], b, system, SMALL).numpy() == digits_of(a[:, part], b, system)).all()
+
+
+def test_the_deepest_sums_through_descriptors() -> None:
+    system = ResidueSystem((256, 255, 29))
+    a = torch.full((3, 2, 65_280), -128, dtype=torch.int8)
+    a[:, 1] = 127
+    assert (described_gemm(a, a, system, Tile(16, 16, 4096, 4, 1, 1)).numpy() == digits_of(a, a, system)).all()
+
+
+@exact_library
+@pytest.mark.parametrize(("m", "n", "depth", "count"), [(17, 8, 16, 3), (50, 40, 48, 2), (35, 136, 4112, 1)])
+def test_digits_by_the_library(m: int, n: int, depth: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In panels of rows, whose last overlaps the one before."""
+    system = ResidueSystem(INT8_MODULI[:count])
+    a, b = planes(count, m, depth, depth), planes(count, n, depth, depth, 1)
+    expected = digits_of(a, b, system)
+    assert (digits_by("library", a, b, system).numpy() == expected).all()
+    monkeypatch.setattr(library_gemm, "SUMS", 20 * n)
+    assert library_gemm.panel_rows(m, n) == min(m, 20)
+    assert (digits_by("library", a, b, system).numpy() == expected).all()
+
+
+@exact_library
+def test_the_deepest_sums_by_the_library() -> None:
+    system = ResidueSystem((256, 255, 29))
+    a = torch.full((3, 24, 65_280), -128, dtype=torch.int8)
+    a[:, 1] = 127
+    rows, expected = [0, 1] + [0] * 22, digits_of(a[:, :2], a[:, :2], system)
+    assert (digits_by("library", a, a, system).numpy() == expected[:, rows][:, :, rows]).all()
+
+
+def test_panels_of_sums_are_bounded() -> None:
+    assert library_gemm.panel_rows(8192, 8192) == 1024
+    for n in (8, 8192, 100_000, library_gemm.SUMS // 17):
+        assert library_gemm.panel_rows(1 << 20, n) * n <= library_gemm.SUMS
+        assert library_gemm.panel_rows(1 << 20, n) >= 17
+    assert library_gemm.panel_rows(20, 8192) == 20
+
+
+def test_where_ways_apply() -> None:
+    def which(a: torch.Tensor, b: torch.Tensor) -> set[str]:
+        return {way for way in WAYS if applies(way, a, b)}
+
+    even, odd = planes(2, 32, 64, 64), planes(2, 32, 40, 40)
+    assert which(even, even) == {"pointers", "descriptors", "library"}
+    assert which(odd, odd) == {"pointers"}  # rows of 40 bytes: neither's alignment
+    assert which(even[:, :16], even) == {"pointers", "descriptors"}  # the library wants 17 rows
+    assert which(even[:, 1:], even) == {"pointers", "descriptors", "library"}
+    assert which(even, even[:, :31]) == {"pointers", "descriptors"}  # and columns in eights
+    assert which(even[..., 1:33], even[..., :32]) == {"pointers"}  # an address that is no multiple of 16
+    assert which(even[..., 16:48], even[..., :32]) == {"pointers", "descriptors"}
+    deep = torch.zeros((1, 32, 65_280 + 16), dtype=torch.int8)
+    assert which(deep, deep) == {"pointers"}
+    assert which(even.to(torch.bfloat16), even.to(torch.bfloat16)) == {"pointers"}
+    assert which(even[:, :0], even) == {"pointers"}
+    same = even[:1].expand(2, 32, 64)
+    assert which(same, even) == {"pointers", "library"}  # planes at one address are no matrix
+    assert plane_rows(same) is None
+    with pytest.raises(ValueError, match="way = 'fast' is unknown; use one of pointers, descriptors"):
+        applies("fast", even, even)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="use residue_gemm"):
+        described_gemm(odd, odd, ResidueSystem(INT8_MODULI[:2]))
+    with pytest.raises(ValueError, match="use residue_gemm"):
+        library_gemm.library_gemm(odd, odd, ResidueSystem(INT8_MODULI[:2]))
+
+
+def test_a_way_that_does_not_apply_gives_the_same_digits() -> None:
+    system = ResidueSystem(INT8_MODULI[:2])
+    for a, b in ((planes(2, 5, 41, 41), planes(2, 7, 41, 41, 1)), (planes(2, 3, 0, 0), planes(2, 4, 0, 0))):
+        expected = digits_of(a, b, system) if a.shape[2] else np.zeros((2, 3, 4))
+        for way in WAYS:
+            assert (digits_by(way, a, b, system).numpy() == expected).all(), way
+
+
+def test_which_devices_have_which_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability, ways in (
+        (80, {"pointers", "library"}),
+        (90, {"pointers", "descriptors", "library"}),  # Gluon is not interpreted
+        (100, {"pointers", "descriptors", "library"}),
+        (120, {"pointers", "descriptors", "library"}),
+    ):
+        monkeypatch.setattr(gemm_ways, "capability_of", lambda device, capability=capability: capability)
+        assert set(ways_of(CPU)) == ways
+    monkeypatch.setattr(
+        gemm_ways, "triton", SimpleNamespace(knobs=SimpleNamespace(runtime=SimpleNamespace(interpret=False)))
+    )
+    for capability in (80, 90, 100, 120):
+        monkeypatch.setattr(gemm_ways, "capability_of", lambda device, capability=capability: capability)
+        for way in ("warpgroups", "clusters"):
+            assert (way in ways_of(CPU)) == (capability == 90)
+    assert described_tile(89) is None
+
+
+@pytest.mark.parametrize("way", ["pointers", "descriptors", "library"])
+def test_products_by_a_way_that_is_set(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through gm.matmul, the bits of another engine; each way is taken where it applies."""
+    rng, taken = np.random.default_rng(3), []
+
+    def watched(which: str, *rest: Any) -> Any:
+        taken.append(which)
+        return digits_by(which, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine_module, "digits_by", watched)
+    engine = TritonEngine("triton", "cpu", fused=False, way=way)
+    a, b = hostile(rng, np.float64, (70, 64)), hostile(rng, np.float64, (40, 64)).T
+    if way == "library" and not TorchLibrary("cpu")._integer:
+        pytest.skip("torch._int_mm saturates on this processor")
+    for grade in ("fast", "exact"):
+        want = gm.matmul(a, b, accuracy=grade, engine=OTHER)  # type: ignore[call-overload]
+        assert bits(gm.matmul(a, b, accuracy=grade, engine=engine)) == bits(want)  # type: ignore[call-overload]
+    x, y = rng.integers(-(2**31), 2**31, (70, 64)), rng.integers(-(2**20), 2**20, (64, 40))
+    assert (gm.matmul(x, y, engine=engine) == x.astype(object) @ y.astype(object)).all()
+    assert set(taken) == ({way} if way != "pointers" else set())
+
+
+class Watch:
+    """Seconds of a way as given, however long it takes; what was timed, in order."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds, self.timed, self.way = seconds, [], ""
+
+    def time(self, function: Callable[[], Any]) -> tuple[float, Any]:
+        self.timed.append(self.way)
+        return self.seconds[self.way], function()
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A device with all ways, each the interpreter's "pointers" unless `act` has something else for it."""
+    watch = Watch({"pointers": 4.0, "descriptors": 3.0, "warpgroups": 1.0, "clusters": 1.5, "library": 2.0})
+    act: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+
+    def run(way: str, a: torch.Tensor, b: torch.Tensor, system: ResidueSystem) -> torch.Tensor:
+        watch.way = way
+        return act.get(way, lambda digits: digits)(digits_by("pointers", a, b, system))
+
+    monkeypatch.setattr(gemm_choice, "digits_by", run)
+    monkeypatch.setattr(gemm_choice, "ways_of", lambda device: WAYS)
+    monkeypatch.setattr(gemm_choice, "applies", lambda way, a, b: way == "pointers" or a.shape[2] % 16 == 0)
+    gemm_choice.forget()
+    yield SimpleNamespace(watch=watch, act=act, measure=lambda: gemm_choice.measure(CPU, 96, watch))
+    gemm_choice.forget()
+
+
+def test_the_fastest_comes_first(ways: SimpleNamespace) -> None:
+    found = ways.measure()
+    assert found.ways == ("warpgroups", "clusters", "library", "descriptors", "pointers")
+    assert str(found).startswith("warpgroups 1e+03 ms, clusters 1.5e+03 ms, library 2e+03 ms")
+    assert str(found).endswith("for 3 × 96³")
+    assert ways.watch.timed == [way for way in WAYS for _ in range(gemm_choice.RUNS)]
+    ways.watch.seconds["pointers"] = 0.5
+    assert ways.measure().ways[0] == "pointers"
+
+
+def test_the_median_counts() -> None:
+    times = iter([9.0, 1.0, 2.0, 8.0, 3.0])
+    ran: list[int] = []
+    watch: Any = SimpleNamespace(time=lambda run: (next(times), run()))
+    assert gemm_choice.median_seconds(watch, lambda: ran.append(1)) == 3.0
+    assert len(ran) == gemm_choice.RUNS + 1
+
+
+@pytest.mark.parametrize("wrong", ["one digit", "one digit of the awkward shape", "raises", "raises when timed"])
+def test_wrong_ways_are_left_out(wrong: str, ways: SimpleNamespace) -> None:
+    calls = 0
+
+    def act(digits: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if wrong == "raises" or (wrong == "raises when timed" and calls > 2):
+            raise RuntimeError("no kernel image is available\nfor this device")
+        if wrong == "one digit" or digits.shape[1] != 96:
+            digits[1, -1, -1] ^= wrong.startswith("one digit")
+        return digits
+
+    ways.act["warpgroups"] = act
+    with pytest.warns(RuntimeWarning, match="'warpgroups' to residue products is left out") as warned:
+        assert ways.measure().ways == ("clusters", "library", "descriptors", "pointers")
+    (message,) = (str(warning.message) for warning in warned)
+    expected = "RuntimeError: no kernel image is available)" if "raises" in wrong else "ArithmeticError: its digits are"
+    assert expected in message
+
+
+def test_without_the_present_kernel_nothing_is_chosen(ways: SimpleNamespace) -> None:
+    def act(digits: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    ways.act["pointers"] = act
+    with pytest.raises(RuntimeError, match="out of memory"):
+        ways.measure()
+
+
+class OnCuda:
+    """Planes that say they are on a CUDA device; only their shape, type and device are asked for."""
+
+    def __init__(self, moduli: int, vectors: int, depth: int, index: int = 0, dtype: torch.dtype = torch.int8) -> None:
+        self.shape, self.dtype = (moduli, vectors, depth), dtype
+        self.device = torch.device("cuda", index)
+
+    def numel(self) -> int:
+        return int(np.prod(self.shape))
+
+
+@pytest.fixture
+def cuda(ways: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """CUDA devices on which measuring takes the stand-in's times; `measured` says which were measured."""
+    state = SimpleNamespace(measured=[], capturing=False, memory=80 << 30, ways=ways)
+
+    def measure(device: torch.device, size: int, watch: Any) -> gemm_choice.Measured:
+        assert not state.capturing
+        state.measured.append((device.index, size))
+        return gemm_choice.Measured(size, (("library", 1.0), ("descriptors", 2.0), ("pointers", 3.0)))
+
+    monkeypatch.setattr(gemm_choice, "measure", measure)
+    monkeypatch.setattr(gemm_choice, "capturing", lambda: state.capturing)
+    monkeypatch.setattr(gemm_choice, "TorchStopwatch", lambda: ways.watch)
+    monkeypatch.setattr(gemm_choice, "TorchLibrary", lambda name: SimpleNamespace(memory=lambda: state.memory))
+    return state
+
+
+def choose(m: int = 8192, n: int = 8192, depth: int = 8192, **options: Any) -> str:
+    a: Any = OnCuda(15, m, depth, **options)
+    b: Any = OnCuda(15, n, depth, **options)
+    return gemm_choice.chosen_way(a, b)
+
+
+def test_once_for_each_device(cuda: SimpleNamespace) -> None:
+    assert [choose(), choose(4096), choose(index=1), choose(index=1)] == ["library"] * 4
+    assert cuda.measured == [(0, 4096), (1, 4096)]
+    assert choose(depth=8191) == "pointers"  # the only way that applies
+    assert len(cuda.measured) == 2
+
+
+def test_small_products_and_other_formats_measure_nothing(cuda: SimpleNamespace) -> None:
+    assert choose(1024, 1024, 1024) == "pointers"
+    assert choose(dtype=torch.bfloat16) == "pointers"
+    assert not cuda.measured
+    choose()
+    assert choose(1024, 1024, 1024) == "pointers"
+
+
+def test_nothing_is_measured_while_a_graph_is_captured(cuda: SimpleNamespace) -> None:
+    cuda.capturing = True
+    assert choose() == "pointers"
+    assert not cuda.measured
+    cuda.capturing = False
+    assert choose() == "library"
+    cuda.capturing = True
+    assert choose() == "library"
+    assert len(cuda.measured) == 1
+
+
+def test_sizes_that_fit(cuda: SimpleNamespace) -> None:
+    assert gemm_choice.fitting_size(80 << 30) == 4096
+    assert gemm_choice.fitting_size(400 << 20) == 2048
+    cuda.memory = 1 << 20
+    assert choose() == "pointers"
+    assert not cuda.measured
+    cuda.memory = 80 << 30  # and is asked anew
+    assert choose() == "library"
+
+
+def test_the_interpreter_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_choice, "LEAST_WORK", 0)
+    monkeypatch.setattr(gemm_choice, "measure", None)
+    a = planes(2, 32, 64, 64)
+    assert gemm_choice.chosen_way(a, a) == "pointers"
+
+
+def test_the_benchmark_compares_and_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One way in this process, as each has one of its own there."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
+    benchmark = import_module("benchmarks.gpu.ways")
+    found = benchmark.one("descriptors", "cpu", 48, 2)
+    assert found["status"] == "the same digits"
+    assert benchmark.shown(found | {"seconds": 2e-3}, 1000, 15) == "descriptors  the same digits, 2 ms, 15 TOP/s"
+    assert benchmark.one("clusters", "cpu", 48, 2)["status"] == "not on this device"
+
+    def others(way: str, a: Any, b: Any, system: ResidueSystem) -> torch.Tensor:
+        return digits_by("pointers", a, b, system) + (way != "pointers")
+
+    monkeypatch.setattr(gemm_ways, "digits_by", others)
+    assert benchmark.one("descriptors", "cpu", 48, 2)["status"] == "DIGITS DIFFER"
+
+
+def test_the_engine_takes_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def chosen(a: torch.Tensor, b: torch.Tensor) -> str:
+        asked.append(tuple(a.shape))
+        return "descriptors"
+
+    monkeypatch.setattr(engine_module, "chosen_way", chosen)
+    monkeypatch.setattr(engine_module, "residue_gemm", None)
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((20, 64)), rng.standard_normal((64, 9))
+    engine = TritonEngine("triton", "cpu", fused=False)
+    assert bits(gm.matmul(a, b, accuracy="fast", engine=engine)) == bits(gm.matmul(a, b, accuracy="fast", engine=OTHER))
+    assert asked
