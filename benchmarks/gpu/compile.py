@@ -298,10 +298,10 @@ What paper says of them on Hopper, whose SM does 4,096 INT8 multiply-adds a cloc
 - cuBLAS may load less (its instructions can be 256 columns wide, its clusters share loads). Its sums cost four bytes
   written and read for an element and modulus; in panels of 32 MiB L2 may hold them. `torch._int_mm` asks cuBLASLt
   without a workspace, and was reported to get kernels of sm_80 so on sm_103 (PyTorch's issue 187094).
-- Dropped on paper: tiles of 256 × 128 (spills 1,632 bytes with pointers), 64 × 256 (as many loads for half of the
-  work), steps of 256 (two buffers are all that fits, and Triton then loads nothing ahead), `warp_specialize` on Hopper
-  (the compiler fails on this kernel), clusters for `tl.dot` (compiled without multicast). On sm_80 and sm_89 other
-  tiles of `residue_gemm` spill or gain nothing, so that cuBLAS is the only other way there.
+- Dropped on paper: tiles of 256 × 128 (spills 1,632 bytes with pointers), 64 × 256 (1.7 times the loads of an
+  operation), steps of 256 (two buffers are all that fits, and Triton then loads nothing ahead), `warp_specialize` on
+  Hopper (the compiler fails on this kernel), clusters for `tl.dot` (compiled without multicast). On sm_80 and sm_89
+  other tiles of `residue_gemm` spill or gain nothing, so that cuBLAS is the only other way there.
 
 `warpgroup_gemm` cannot run in Triton's interpreter. Its source runs in the tests as Python on stand-ins for Gluon's
 operations, which let copies and products take effect as early and as late as the hardware may. Compiling it makes
