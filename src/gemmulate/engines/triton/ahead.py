@@ -358,7 +358,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()
-        if kind and name not in free and not kind.startswith("tensordesc")
+        if kind.startswith("*") or (kind and name not in free and not kind.startswith("tensordesc"))
     }
     source = _source_of(variant.gluon)(variant.kernel, signature, {**ones, **variant.constants}, attributes)
     options = {"num_warps": variant.warps, "num_stages": variant.stages, "num_ctas": variant.ctas}
