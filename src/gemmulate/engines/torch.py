@@ -1,7 +1,8 @@
 """PyTorch as the array engine's library: INT8 products by torch._int_mm, all else by tensor operations.
 
-CUDA needs m > 16 and k, n multiples of 8 of an INT8 product; zeros fill what is missing. Not run on a GPU: the shape
-rules are tested on the CPU. FP8 products are not used. On a processor whose _int_mm is not exact, INT8 products run as
+CUDA needs m > 16 and k, n multiples of 8 of an INT8 product. Zeros fill up to 32 rows and multiples of 16, which reach
+cuBLAS's fastest kernels and none of the sizes at which some devices have had none (PyTorch issues 169956, 178469). Not
+run on a GPU: the shape rules are tested on the CPU. FP8 products are not used. On a processor whose _int_mm is not exact, INT8 products run as
 float64 ones, some eight times slower (1,024³, AVX-512, one measurement). Sums of float64 that are exact in any order
 are asked of torch.matmul: leave cuBLAS's own emulation of FP64, which is off unless asked for, off.
 """
@@ -18,14 +19,14 @@ import numpy.typing as npt
 import torch
 
 from gemmulate.engines.array_engine import ArrayEngine
-from gemmulate.engines.array_library import Library, ProductRules, Tensor
+from gemmulate.engines.array_library import INT32_DEPTH, Library, ProductRules, Tensor
 from gemmulate.engines.base import Engine
 from gemmulate.engines.frameworks import framework_engine
 from gemmulate.engines.torch_array import TorchArray, capturing, empty, to_device
 
 # On the processor, PyTorch 2.13 reads beyond its operands where k = 1 and n > 1.
 CPU_RULES = ProductRules(least_depth=2)
-CUDA_RULES = ProductRules(least_rows=17, least_depth=8, multiple=8)
+CUDA_RULES = ProductRules(least_rows=32, least_depth=16, multiple=16, depth=INT32_DEPTH // 16 * 16)
 # Bytes: what the widest loads of a GPU ask for.
 _ALIGNMENT = 16
 
