@@ -285,3 +285,35 @@ def test_operands_that_are_no_numbers_in_traced_code() -> None:
         jax.jit(gm.matmul)(keys, keys)
     with pytest.raises(TypeError, match="Python ints, which JAX does not have"):
         jax.jit(lambda x: gm.matmul([[2**70, 1]], x))(jnp.ones((2, 1), jnp.int8))
+
+
+@pytest.mark.usefixtures("x64")
+def test_torchs_engines_multiply_arrays_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's processor and JAX's stand for the GPU that both see."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from gemmulate.engines import jax_ops
+    from gemmulate.plan import jax_arrays
+
+    seen: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    exchange = jax_arrays.multiply_exchanged
+    monkeypatch.setattr(jax_arrays, "multiply_exchanged", lambda *a, **o: seen.append(exchange(*a, **o)) or seen[-1])
+    rng = np.random.default_rng(11)
+    a, b = floats(rng, (3, 5, 6), -300, 300), floats(rng, (6, 4), -300, 300)
+    x, y = jnp.asarray(a), jnp.asarray(b)
+    assert_same(gm.matmul(x, y, accuracy="exact"), gm.matmul(a, b, accuracy="exact"))
+    assert not seen  # the processor's arrays are the host's
+    monkeypatch.setattr(jax_ops, "share_a_gpu", lambda *_: True)
+    for options in ({"accuracy": "exact"}, {"accuracy": gm.Bits(20)}):
+        got = gm.matmul(x, y, **options)
+        assert isinstance(got, jax.Array)
+        assert_same(got, gm.matmul(a, b, **options))
+    i, j = (rng.integers(-99, 99, s) for s in ((4, 5), (5, 3)))
+    assert_same(gm.matmul(jnp.asarray(i), jnp.asarray(j), modulus=97), gm.matmul(i, j, modulus=97))
+    assert len(seen) == 3
+    assert all(found is not None for found in seen)
+    gm.matmul(x, y, engine="reference")
+    gm.jax.matmul(jnp.asarray(i), jnp.asarray(j), dtype=jnp.int32)
+    assert len(seen) == 3
+    with pytest.raises(ValueError, match="must equal"):
+        gm.matmul(x, x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.dlpack
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +27,20 @@ def is_traced(x: Any) -> bool:
 def to_host(x: Any) -> Any:
     """A JAX array as a NumPy array, of the same memory where it is the processor's; anything else as it is."""
     return np.asarray(x) if isinstance(x, jax.Array) else x
+
+
+def share_a_gpu(a: Any, b: Any) -> bool:
+    """Whether both are JAX arrays of numbers on one and the same GPU."""
+    if not all(isinstance(x, jax.Array) and isinstance(x.dtype, np.dtype) for x in (a, b)):
+        return False
+    devices = a.devices() | b.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "gpu"
+
+
+def from_dlpack(tensor: Any) -> jax.Array:
+    """An array of the tensor's memory."""
+    array: jax.Array = jax.dlpack.from_dlpack(tensor)
+    return array
 
 
 def from_host(x: Array, like: Any) -> Any:

@@ -2,9 +2,10 @@
 
 CUDA needs m > 16 and k, n multiples of 8 of an INT8 product. Zeros fill up to 32 rows and multiples of 16, which reach
 cuBLAS's fastest kernels and none of the sizes at which some devices have had none (PyTorch issues 169956, 178469). Not
-run on a GPU: the shape rules are tested on the CPU. FP8 products are not used. On a processor whose _int_mm is not exact, INT8 products run as
-float64 ones, some eight times slower (1,024³, AVX-512, one measurement). Sums of float64 that are exact in any order
-are asked of torch.matmul: leave cuBLAS's own emulation of FP64, which is off unless asked for, off.
+run on a GPU: the shape rules are tested on the CPU. FP8 products are not used. On a processor whose _int_mm is not
+exact, INT8 products run as float64 ones, some eight times slower (1,024³, AVX-512, one measurement). Sums of float64
+that are exact in any order are asked of torch.matmul: leave cuBLAS's own emulation of FP64, which is off unless asked
+for, off.
 """
 
 from __future__ import annotations

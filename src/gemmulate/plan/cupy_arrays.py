@@ -8,16 +8,13 @@ Tested with a module that stands for CuPy.
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from gemmulate.engines.base import Engine
-from gemmulate.errors import EngineUnavailable
+from gemmulate.plan.exchanged import multiply_exchanged, takes_exchange
 from gemmulate.plan.operands import is_array_of
-
-_TORCH_ENGINES = ("torch-cuda", "triton")
 
 
 def is_cupy_array(x: Any) -> bool:
@@ -35,8 +32,8 @@ def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **optio
                 f"{name} is a {type(x).__name__}, the other arguments are CuPy arrays: pass CuPy arrays alone "
                 "(cupy.asarray) or NumPy arrays alone (array.get())"
             )
-    if engine is None or (isinstance(engine, str) and engine.startswith(_TORCH_ENGINES)):
-        done = _through_torch(a, b, out, engine, options)
+    if takes_exchange(engine, options):
+        done = multiply_exchanged(a, b, out, engine, sys.modules["cupy"].from_dlpack, **options)
         if done is not None:
             return done
     target = None if out is None else np.empty(out.shape, dtype=out.dtype)
@@ -49,27 +46,3 @@ def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **optio
             return sys.modules["cupy"].asarray(result)
         out[...] = sys.modules["cupy"].asarray(target)  # of any strides
         return out
-
-
-def _through_torch(a: Any, b: Any, out: Any, engine: str | None, options: dict[str, Any]) -> Any:
-    """The product by torch's engines of the device, or None where torch does not see it or knows a type not."""
-    if find_spec("torch") is None or options["overflow"] == "object":
-        return None
-    from gemmulate.engines import torch_exchange
-    from gemmulate.plan.tensors import multiply_tensors
-
-    if not torch_exchange.sees_devices():
-        return None
-    tensors = torch_exchange.as_tensors(a, b, *(() if out is None else (out,)))
-    if tensors is None:
-        return None
-    target = None if out is None else tensors[2]
-    try:
-        result = multiply_tensors(tensors[0], tensors[1], target, engine, **options)
-    except EngineUnavailable:
-        if engine is not None:
-            raise
-        return None
-    # Of out as well: CuPy's stream is to wait for the product.
-    exchanged = sys.modules["cupy"].from_dlpack(result)
-    return exchanged if out is None else out

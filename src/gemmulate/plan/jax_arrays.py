@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmulate.engines import get_engine
 from gemmulate.engines.base import Array, Engine, dtype_name
+from gemmulate.plan.exchanged import multiply_exchanged, takes_exchange
 from gemmulate.plan.operands import INEXACT, as_operand, as_stack, is_array_of, result_dtype
 from gemmulate.schemes.accuracy import Bits
 from gemmulate.schemes.fixed_bits import fixed_system
@@ -63,6 +64,11 @@ class Options:
         system = fixed_system(a.shape[-1] << (dtype.kind == "c"), self.accuracy.n)
         return multiply(a, b, system, self.accuracy.n, dtype)
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether the result has the type that torch gives it."""
+        return self.dtype is None and (self.modulus is None or self.wide)
+
     def result_of(self, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         """The result's type: that of a product of two zeros, which also names options that do not fit the types."""
         return self.multiply(np.zeros((1, 1), dtype=a), np.zeros((1, 1), dtype=b)).dtype
@@ -86,6 +92,13 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
         raise TypeError(f"dtype = {chosen.dtype} is no integer type; the types of float results follow the operands'")
     if jax_ops.is_traced(a) or jax_ops.is_traced(b):
         return _multiply_traced(chosen, a, b)
+    if takes_exchange(engine, options) and jax_ops.share_a_gpu(a, b) and chosen.exchanges:
+        typed = replace(chosen, engine=None)  # types are the host's to tell, and no engine's affair
+        jax_ops.check_type(typed.result_of(np.dtype(a.dtype), np.dtype(b.dtype)))
+        settings = {name: getattr(chosen, name) for name in ("accuracy", "modulus", "overflow", "threads", "formats")}
+        done = multiply_exchanged(a, b, None, engine, jax_ops.from_dlpack, **settings)
+        if done is not None:
+            return done
     left, right = as_operand(jax_ops.to_host(a), "a"), as_operand(jax_ops.to_host(b), "b")
     jax_ops.check_type(chosen.result_of(left.dtype, right.dtype))
     return jax_ops.from_host(chosen.multiply(left, right), a if is_jax_array(a) else b)
