@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +25,7 @@ from gemmulate.engines.residue_system import residue_system
 torch = pytest.importorskip("torch")
 
 from gemmulate.engines.array_engine import ArrayEngine  # noqa: E402
-from gemmulate.engines.torch import CPU_RULES, CUDA_RULES, TorchLibrary  # noqa: E402
+from gemmulate.engines.torch import _SHARE, CPU_RULES, CUDA_RULES, TorchLibrary, in_memory  # noqa: E402
 
 OTHER = gm.engines()[0].name if gm.engines()[0].available else "reference"
 
@@ -328,17 +330,18 @@ def test_little_memory_means_blocks_and_too_little_an_error() -> None:
 class Crowded(Scarce):
     """A device that has less than it says: products of many rows run out of memory."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, error: Exception | None = None) -> None:
         super().__init__(1 << 30)
         self.rows, self.tried = rows, 0
+        self.error = error or torch.OutOfMemoryError("CUDA out of memory")
 
     def memory(self) -> int:
-        return int((1 << 25) * self._share)
+        return int((1 << 25) * _SHARE.get())
 
     def int8_matmul(self, a: Any, b: Any) -> Any:
         if a.shape[0] > self.rows:
             self.tried += 1
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise self.error
         return super().int8_matmul(a, b)
 
 
@@ -352,11 +355,75 @@ def test_a_device_without_memory_gets_smaller_blocks_and_then_an_error(monkeypat
         engine = ArrayEngine("device", library)
         emptied.clear()
         assert gm.matmul(x, y, engine=engine).numpy().tobytes() == want
-        assert (len(emptied), library.tried, library._share) == (failures, failures, 1.0)
+        assert (len(emptied), library.tried, _SHARE.get()) == (failures, failures, 1.0)
     with pytest.raises(MemoryError, match=r'does not fit the memory of cpu .* engine="native" \(CUDA out of memory'):
         gm.matmul(x, y, engine=ArrayEngine("device", Crowded(10)))
     with pytest.raises(ValueError, match="must equal"):
         gm.matmul(x, x, engine=ArrayEngine("device", Crowded(700)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasLtCreate(handle)`",
+    ],
+)
+def test_memory_that_lacks_beside_the_tensors_counts_too(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA and Triton load code when a kernel is first launched, in memory that torch's cache may hold."""
+    emptied: list[None] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(None))
+    x = torch.from_numpy(np.random.default_rng(9).standard_normal((700, 40)))
+    want = gm.matmul(x, x.T, engine="native").numpy().tobytes()
+    got = gm.matmul(x, x.T, engine=ArrayEngine("device", Crowded(300, RuntimeError(text))))
+    assert (got.numpy().tobytes(), len(emptied)) == (want, 1)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        gm.matmul(x, x.T, engine=ArrayEngine("device", Crowded(300, RuntimeError("CUDA error: illegal memory access"))))
+
+
+def test_a_product_that_failed_holds_nothing_while_the_cache_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
+
+    def product() -> None:
+        planes = torch.zeros(3)
+        held.append(weakref.ref(planes))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(MemoryError, match="CUDA out of memory") as caught:
+        in_memory(ArrayEngine("device", Scarce(1 << 30)), product)
+    assert alive == [False, False, False]
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_smaller_blocks_are_those_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    library = Crowded(0)
+    engine, seen = ArrayEngine("device", library), []
+
+    def product() -> None:
+        seen.append(library.memory())
+        # Another thread's product begins and ends within this one.
+        other = threading.Thread(target=lambda: seen.append(in_memory(engine, library.memory)))
+        other.start()
+        other.join()
+        seen.append(library.memory())
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(MemoryError):
+        in_memory(engine, product)
+    whole = 1 << 25
+    assert seen == [v for share in (1, 4, 16) for v in (whole // share, whole, whole // share)]
+
+
+def test_a_share_without_room_for_one_block_tells_what_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    x = torch.ones((20, 30_000), dtype=torch.float64)
+    with pytest.raises(MemoryError, match=r"does not fit the memory of cpu .* \(CUDA out of memory\)"):
+        gm.matmul(x, x.T, engine=ArrayEngine("device", Crowded(10)))
 
 
 def test_operands_of_a_device_begin_at_aligned_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -32,6 +33,9 @@ CUDA_RULES = ProductRules(least_rows=32, least_depth=16, multiple=16, depth=INT3
 _ALIGNMENT = 16
 
 Result = TypeVar("Result")
+
+# Of the memory, while a product runs again that had too little: of its own thread alone, libraries are all threads'.
+_SHARE: ContextVar[float] = ContextVar("share", default=1.0)
 
 _DTYPES = {
     "int8": torch.int8,
@@ -95,7 +99,6 @@ class TorchLibrary(Library):
                 "captured; multiply once before the capture"
             )
         self._free = 0  # bytes, when last asked
-        self._share = 1.0  # of the memory, while a product runs again that had too little
         on_host = self.device.type == "cpu"
         # On a processor temporaries are to stay in its caches; a GPU wants work for all of its cores.
         # For each entry a GPU holds some 16 temporaries of 16 moduli, 8 bytes each: a quarter of what is free.
@@ -111,21 +114,12 @@ class TorchLibrary(Library):
             # What torch keeps for later allocations is free, too.
             kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             self._free = int(torch.cuda.mem_get_info(self.device)[0]) + int(kept)
-        return int(self._free * self._share)
+        return int(self._free * _SHARE.get())
 
     def temporary(self, most: int) -> int:
         """As memory was last asked for: once for a product."""
-        free = int(self._free * self._share) if self.device.type == "cuda" else self.memory()
+        free = int(self._free * _SHARE.get()) if self.device.type == "cuda" else self.memory()
         return min(most, free // 16)
-
-    @contextmanager
-    def with_less_memory(self, share: float) -> Iterator[None]:
-        """Within it products are planned for a share of the memory that is free."""
-        self._share = share
-        try:
-            yield
-        finally:
-            self._share = 1.0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TorchArray:
         return empty(shape, dtype, self.device)
@@ -182,6 +176,30 @@ class TorchLibrary(Library):
 _SHARES = (1.0, 1 / 4, 1 / 16)
 
 
+@contextmanager
+def _planned_for(share: float) -> Iterator[None]:
+    """Within it products of this thread are planned for a share of the memory that is free."""
+    token = _SHARE.set(share)
+    try:
+        yield
+    finally:
+        _SHARE.reset(token)
+
+
+def _lacks_memory(error: RuntimeError) -> bool:
+    """Whether the device had no memory: for a tensor, or beside torch's allocator for code, stacks or cuBLAS.
+
+    Triton and CUDA's lazy loading of torch's own kernels say "out of memory" in a RuntimeError.
+    """
+    text = str(error)
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "CUDA error: out of memory" in text
+        or "Triton Error [CUDA]: out of memory" in text
+        or "CUBLAS_STATUS_ALLOC_FAILED" in text
+    )
+
+
 def in_memory(engine: Engine, product: Callable[[], Result]) -> Result:
     """The product; where the device runs out of memory, once more in smaller blocks. MemoryError where that fails too.
 
@@ -190,18 +208,27 @@ def in_memory(engine: Engine, product: Callable[[], Result]) -> Result:
     library = getattr(engine, "library", None)
     if not isinstance(library, TorchLibrary):
         return product()
+    lacking = ""
     for share in _SHARES:
         try:
-            with library.with_less_memory(share):
+            with _planned_for(share):
                 return product()
-        except torch.OutOfMemoryError as error:
-            if share == _SHARES[-1] or capturing():
-                raise MemoryError(
-                    f"the product does not fit the memory of {library.device} beside what is there already; free some, "
-                    f'split the operands, or pass engine="native" ({error})'
-                ) from error
-            torch.cuda.empty_cache()
-    raise AssertionError  # the last share returns or raises
+        except RuntimeError as error:
+            if not _lacks_memory(error):
+                raise
+            lacking = str(error)
+        except MemoryError:
+            if not lacking:
+                raise
+            break  # not one block of the product fits that share
+        if capturing():
+            break
+        # After the handler: the error's frames hold the tensors of the product that failed.
+        torch.cuda.empty_cache()
+    raise MemoryError(
+        f"the product does not fit the memory of {library.device} beside what is there already; free some, "
+        f'split the operands, or pass engine="native" ({lacking})'
+    )
 
 
 @lru_cache(maxsize=64)

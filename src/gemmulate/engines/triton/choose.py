@@ -290,14 +290,16 @@ def _limits(device: torch.device) -> torch.Tensor:
 def facts(scan: torch.Tensor, norms: torch.Tensor) -> Facts:
     """What a choice asks of an operand, from `survey.scan` and `survey.norms` of it."""
     found = torch.empty(3, dtype=torch.int64, device=scan.device)
-    facts_kernel[(1,)](scan[0], scan[1], norms[1], found, scan.shape[1], BLOCK=BLOCK, num_warps=4)
+    facts_kernel[(1,)](
+        scan[0], scan[1], norms[1], found, scan.shape[1], BLOCK=BLOCK, num_warps=4, enable_fp_fusion=False
+    )
     return found
 
 
 def inner_exponents(top_a: torch.Tensor, top_b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`schemes.floats.choose_inner` of the exponents (depth,), int32, and (1,), int32: 1 where it is not 0."""
     inner, helps = torch.empty_like(top_a), torch.empty(1, dtype=torch.int32, device=top_a.device)
-    inner_kernel[(1,)](top_a, top_b, inner, helps, top_a.shape[0], BLOCK=BLOCK, num_warps=4)
+    inner_kernel[(1,)](top_a, top_b, inner, helps, top_a.shape[0], BLOCK=BLOCK, num_warps=4, enable_fp_fusion=False)
     return inner, helps
 
 
