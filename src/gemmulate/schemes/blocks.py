@@ -54,13 +54,7 @@ def for_blocks(
     RESIDENT_BYTES of a processor's), the other in panels, likewise bounded. Of a symmetric product the blocks cover the
     diagonal and what lies above it: `mirror` gives the rest.
     """
-    memory, widths = engine.memory(), engine.panel or (PANEL_ROWS, PANEL_COLUMNS)
-    needed = least_bytes(m, n, bytes_per_vector)
-    if needed > memory // 2:
-        raise MemoryError(
-            f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.2g} GiB, "
-            f"engine {engine.name} has {memory / 2**30:.2g} GiB; split k and add the products"
-        )
+    memory, widths = check_room(engine, m, n, bytes_per_vector), engine.panel or (PANEL_ROWS, PANEL_COLUMNS)
     resident = _resident(bytes_per_vector, _budget(engine, memory))
     panel_rows, panel_columns = (min(width, resident) for width in widths)
     if symmetric:
@@ -80,6 +74,17 @@ def for_blocks(
             right = pack_right(columns)
             for rows in panels(m, panel_rows):
                 multiply(pack_left(rows), right, rows, columns)
+
+
+def check_room(engine: Engine, m: int, n: int, bytes_per_vector: int) -> int:
+    """The engine's memory; MemoryError where not even the least blocks of `for_blocks` fit half of it."""
+    memory, needed = engine.memory(), least_bytes(m, n, bytes_per_vector)
+    if needed > memory // 2:
+        raise MemoryError(
+            f"the packed residues of this depth (a's last dimension) take {needed / 2**30:.2g} GiB, "
+            f"engine {engine.name} has {memory / 2**30:.2g} GiB; split k and add the products"
+        )
+    return memory
 
 
 def _budget(engine: Engine, memory: int) -> int:

@@ -15,7 +15,7 @@ from gemmulate.engines.base import Array, Engine, dtype_name
 from gemmulate.engines.resident import ChoiceRules
 from gemmulate.engines.rounding import FLOAT_FORMATS
 from gemmulate.schemes.accuracy import Grade
-from gemmulate.schemes.blocks import for_blocks, least_bytes
+from gemmulate.schemes.blocks import check_room, for_blocks, least_bytes
 from gemmulate.schemes.floats import (
     EXACT_DOT_COST,
     FEW_MODULI,
@@ -49,6 +49,8 @@ def multiply_resident(engine: Engine, a: Array, bt: Array, grade: Grade, out: Ar
     resident = engine.resident
     assert resident is not None
     (m, k), n = a.shape, len(bt)
+    # Before anything is launched: a graph's capture comes here without room, too, where no product has compiled it all.
+    check_room(engine, m, n, k * resident.moduli)
     digits = FLOAT_FORMATS[dtype_name(out.dtype)].digits
     with spans.span(spans.SURVEY):
         left, right = resident.survey(a), resident.survey(bt)

@@ -20,6 +20,7 @@ from gemmulate.engines.torch_array import TorchArray
 from gemmulate.engines.triton import choose
 from gemmulate.engines.triton.engine import TritonEngine
 from gemmulate.engines.triton.floating import layout_of
+from gemmulate.engines.triton.resident import TritonResident
 from gemmulate.schemes import floats, resident
 from gemmulate.schemes.anchored import span
 
@@ -214,6 +215,11 @@ def test_the_host_chooses_where_memory_has_no_room_for_all_moduli(monkeypatch: p
         assert resident.takes_resident(engine, a, b, out) == takes
     monkeypatch.setattr(TritonEngine, "capturing", True)
     assert resident.takes_resident(engine, a, b, out)
+    # Within a capture there is no other way: it ends before anything is launched.
+    for step in ("survey", "choose", "marks", "pack"):
+        monkeypatch.delattr(TritonResident, step)
+    with pytest.raises(MemoryError, match="split k"):
+        resident.multiply_resident(engine, a, b, "exact", out)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (20, 1, 30), (1, 300, 2)])

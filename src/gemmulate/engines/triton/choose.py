@@ -36,7 +36,7 @@ BLOCK = 1024
 Facts = torch.Tensor  # (3,), int64: bits that keep every entry, the largest Σ q², the sum of all ⌊Σ q² 2^-16⌋
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["vectors"])
 def facts_kernel(top, negative_lsb, square, facts, vectors, BLOCK: tl.constexpr):
     """One program over all vectors."""
     bits, largest = tl.full((BLOCK,), 1, tl.int32), tl.zeros((BLOCK,), tl.int64)
@@ -189,7 +189,11 @@ def fast_bits(classes_a, classes_b, k, digits):
     return tl.maximum(tl.max(tl.max(t, axis=1), axis=0), digits - 4)
 
 
-@triton.jit
+# Sizes say nothing that the compiler could use: each shape would be compiled anew, for seconds.
+_SIZES = ["m", "n", "k", "samples_a", "samples_b", "digits", "least_bits", "dot_cost", "few"]
+
+
+@triton.jit(do_not_specialize=_SIZES)
 def choose_kernel(
     facts_a,
     facts_b,
