@@ -91,6 +91,15 @@ def test_a_size_of_one(kernel: str, size: str) -> None:
         pytest.skip(f"Triton's wheel has no assembler on this platform: {error}")
 
 
+@pytest.mark.parametrize("side", [1, 8])
+def test_smaller_tiles_of_masks(side: int) -> None:
+    """Few results have programs of their own; a tile of one result has vectors of length 1."""
+    variant = next(v for v in ahead.variants(90) if v.name == "exact_dots_where float64")
+    for ones in ({}, {"m": "", "n": ""}):
+        small = replace(variant, constants=variant.constants | {"SIDE": side}, arguments=variant.arguments | ones)
+        assert ahead.compile_variant(small, 90).cubin
+
+
 def test_the_products_use_the_tensor_units() -> None:
     """wgmma on Hopper, tcgen05 on datacentre Blackwell, m16n8k32 elsewhere."""
     for capability, kernel, instruction in (

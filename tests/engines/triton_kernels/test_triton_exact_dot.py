@@ -217,12 +217,21 @@ def test_against_the_native_engine(dtype: Any) -> None:
     engine.exact_dots(a, b, at[:0], out)
 
 
+def test_few_results_have_a_program_each() -> None:
+    """On a GPU, where a tile's elements, maybe all with long vectors, would have a single multiprocessor."""
+    sides = {(1, 1): 1, (70, 70): 1, (300, 300): 8, (1024, 1024): 32, (1, 1 << 15): 32, (8000, 8000): 32}
+    assert {shape: module.tile_side(*shape, False) for shape in sides} == sides
+    assert module.tile_side(1, 1, True) == 32
+
+
+@pytest.mark.parametrize("side", [1, 8, 32])
 @pytest.mark.parametrize("case", ["none", "need", "open", "both", "all", "all without masks", "neither"])
-def test_masks(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks(case: str, side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of several tiles each; masks, operands and results with strides of their own; nothing is read here."""
     monkeypatch.setattr(module, "PROGRAMS", 2)
+    monkeypatch.setattr(module, "tile_side", lambda *_: side)
     rng, form, result = np.random.default_rng(5), Format("float32"), Format("bfloat16")
-    m, n = (5, 7) if case.startswith("all") else (70, 34)
+    m, n = (5, 7) if case.startswith("all") or side == 1 else (70, 34)
     values = [torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in ((3, m), (2 * n, 6))]
     a, b = values[0].T.view(torch.int32), values[1][::2, ::2].view(torch.int32)
     need = torch.from_numpy(rng.integers(0, 40, (n, m), dtype=np.uint8)).T

@@ -152,7 +152,7 @@ def _exact_dots(dtype: str, where: bool, depth: int) -> Variant:
     arguments |= {"stride_m": "i32", "stride_n": ""} | ({} if where else {"stride_count": "i32"})
     block, warps = exact_dot.block_shape(depth)
     constants = {"FRACTION": fraction, "EXPONENT": exponent, "OUT_FRACTION": fraction, "OUT_EXPONENT": exponent}
-    constants |= ({"NEED": True, "OPEN": True} if where else {}) | {"BLOCK_K": block}
+    constants |= ({"NEED": True, "OPEN": True, "SIDE": 32} if where else {}) | {"BLOCK_K": block}
     kernel = exact_dot.exact_dots_where_kernel if where else exact_dot.exact_dots_kernel
     name = ("exact_dots_where " if where else "exact_dots ") + dtype + ("" if warps == 4 else ", shallow")
     return Variant(name, kernel, arguments, constants, warps)

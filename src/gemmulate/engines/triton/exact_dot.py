@@ -18,6 +18,8 @@ GPU.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -350,14 +352,14 @@ def exact_dots_where_kernel(
     OUT_EXPONENT: tl.constexpr,
     NEED: tl.constexpr,
     OPEN: tl.constexpr,
+    SIDE: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Of every tile of 32 × 32 results that is this program's, the elements asked for, one after the other."""
-    across = tl.cdiv(n, 32)
-    least = tl.load(limit)
-    row, column = tl.arange(0, 32), tl.arange(0, 32)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(m, 32) * across, tl.num_programs(0), disable_licm=True):
-        top, left = tl.cast(tile // across, tl.int64) * 32, tl.cast(tile % across, tl.int64) * 32
+    """Of every tile of SIDE × SIDE results that is this program's, the elements asked for, one after the other."""
+    across, least = tl.cdiv(n, SIDE), tl.load(limit)
+    row, column = tl.arange(0, SIDE), tl.arange(0, SIDE)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, SIDE) * across, tl.num_programs(0), disable_licm=True):
+        top, left = tl.cast(tile // across, tl.int64) * SIDE, tl.cast(tile % across, tl.int64) * SIDE
         i, j = (top + row)[:, None], (left + column)[None, :]
         inside = (i < m) & (j < n)
         asked = inside & (least < 0)
@@ -369,8 +371,8 @@ def exact_dots_where_kernel(
             asked = asked | (open_here != 0)
         # A bit for each: the tile in one register for each row.
         waiting = tl.sum(asked.to(tl.uint32) << column.to(tl.uint32)[None, :], axis=1)
-        first = tl.min(tl.where(waiting != 0, row, 32), axis=0)
-        while first < 32:
+        first = tl.min(tl.where(waiting != 0, row, SIDE), axis=0)
+        while first < SIDE:
             bits = tl.sum(tl.where(row == first, waiting, 0), axis=0)
             lowest = bits & (~bits + 1)
             waiting = tl.where(row == first, waiting ^ lowest, waiting)
@@ -388,12 +390,26 @@ def exact_dots_where_kernel(
                 BLOCK_K,
             )
             tl.store(out + (x * stride_m + y * stride_n), value.to(out.dtype.element_ty))
-            first = tl.min(tl.where(waiting != 0, row, 32), axis=0)
+            first = tl.min(tl.where(waiting != 0, row, SIDE), axis=0)
 
 
 def block_shape(depth: int) -> tuple[int, int]:
     """Terms of a block, and warps."""
     return (64, 2) if depth <= SHALLOW else (256, 4)
+
+
+def tile_side(m: int, n: int, on_host: bool) -> int:
+    """Of the tiles of masks: 32, the bits of a register, or less where a GPU would have few programs."""
+    if on_host:
+        return 32  # the interpreter's programs come one after the other
+    return next((side for side in (32, 8) if triton.cdiv(m, side) * triton.cdiv(n, side) >= PROGRAMS // 4), 1)
+
+
+def _constants(depth: int, layout: FloatLayout, result: FloatLayout) -> dict[str, Any]:
+    block_k, warps = block_shape(depth)
+    fields = {"FRACTION": layout.fraction_bits, "EXPONENT": layout.exponent_bits}
+    fields |= {"OUT_FRACTION": result.fraction_bits, "OUT_EXPONENT": result.exponent_bits}
+    return fields | {"BLOCK_K": block_k, "num_warps": warps, "enable_fp_fusion": False}
 
 
 def _dots_at(
@@ -407,23 +423,9 @@ def _dots_at(
 ) -> None:
     if len(at) == 0:
         return
-    block_k, warps = block_shape(a.shape[1])
+    depth = a.shape[1]
     exact_dots_kernel[(len(at),)](
-        a,
-        b,
-        at.contiguous(),
-        out,
-        a.shape[1],
-        *a.stride(),
-        *b.stride(),
-        *strides,
-        FRACTION=layout.fraction_bits,
-        EXPONENT=layout.exponent_bits,
-        OUT_FRACTION=result.fraction_bits,
-        OUT_EXPONENT=result.exponent_bits,
-        BLOCK_K=block_k,
-        num_warps=warps,
-        enable_fp_fusion=False,
+        a, b, at.contiguous(), out, depth, *a.stride(), *b.stride(), *strides, **_constants(depth, layout, result)
     )
 
 
@@ -471,8 +473,8 @@ def exact_dots_where(
     (m, n), depth = out.shape, a.shape[1]
     if out.numel() == 0:
         return
-    block_k, warps = block_shape(depth)
-    exact_dots_where_kernel[(min(triton.cdiv(m, 32) * triton.cdiv(n, 32), PROGRAMS),)](
+    side = tile_side(m, n, out.device.type != "cuda")
+    exact_dots_where_kernel[(min(triton.cdiv(m, side) * triton.cdiv(n, side), PROGRAMS),)](
         a,
         b,
         limit if need is None else need,
@@ -487,13 +489,8 @@ def exact_dots_where(
         *((0, 0) if need is None else need.stride()),
         *((0, 0) if open_ is None else open_.stride()),
         *out.stride(),
-        FRACTION=layout.fraction_bits,
-        EXPONENT=layout.exponent_bits,
-        OUT_FRACTION=result_layout.fraction_bits,
-        OUT_EXPONENT=result_layout.exponent_bits,
         NEED=need is not None,
         OPEN=open_ is not None,
-        BLOCK_K=block_k,
-        num_warps=warps,
-        enable_fp_fusion=False,
+        SIDE=side,
+        **_constants(depth, layout, result_layout),
     )
