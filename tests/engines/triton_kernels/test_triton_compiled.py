@@ -100,6 +100,20 @@ def test_smaller_tiles_of_masks(side: int) -> None:
         assert ahead.compile_variant(small, 90).cubin
 
 
+def test_heights_of_panels_and_what_a_choice_reads_compile_nothing_anew() -> None:
+    """Free memory decides on heights: a CUDA graph's capture may meet others than the product before it."""
+    fixed = {
+        "assess": {"m"},
+        "exact_dots_where float64": {"m"},
+        "recombine_chosen, to 16 moduli": {"m"},
+        "deconstruct_chosen float64, to 55 bits": {"vectors", "left"},
+        "facts": {"vectors"},
+        "choose fast": {"m", "n", "k", "samples_a", "samples_b", "digits", "least_bits", "dot_cost", "few"},
+    }
+    found = {v.name: {p.name for p in v.kernel.params if p.do_not_specialize} for v in ahead.variants(90)}
+    assert {name: found[name] for name in fixed} == fixed
+
+
 def test_the_products_use_the_tensor_units() -> None:
     """wgmma on Hopper, tcgen05 on datacentre Blackwell, m16n8k32 elsewhere."""
     for capability, kernel, instruction in (

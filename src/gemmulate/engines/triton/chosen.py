@@ -58,7 +58,9 @@ def programs_for(device: torch.device, items: int, each: int = _PROGRAMS) -> int
     return min(items, each * torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-@triton.jit(do_not_specialize=["left"])
+# Heights of panels follow from free memory, and a capture's must need nothing that was not compiled before it. Their
+# divisibility by 16 changes no instruction (sm_90).
+@triton.jit(do_not_specialize=["vectors", "left"])
 def deconstruct_chosen_kernel(
     x,
     top,

@@ -325,7 +325,7 @@ def exact_dots_kernel(
     tl.store(out + (i * stride_m + j * stride_n + index * stride_count), bits.to(out.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])
 def exact_dots_where_kernel(
     a,
     b,

@@ -62,7 +62,7 @@ def scaled(top, at, inside, bits):
     return tl.where(largest == NOTHING, 0, largest - bits)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])  # as in `chosen`: divisibility changes no instruction
 def recombine_chosen_kernel(
     digits,
     table,

@@ -203,7 +203,7 @@ def magnitudes_kernel(
     tl.store(plane + (v[:, None] * depth + k[None, :]), ((significand << left) >> right).to(tl.int8), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])  # the height of a panel, which free memory decides; it changes no instruction
 def assess_kernel(
     products,
     rows,
