@@ -42,6 +42,22 @@ def test_torch_checks_the_operator(dtype: torch.dtype) -> None:
     torch.library.opcheck(torch.ops.gemmulate.matmul.default, (a, b), {"accuracy": "fp64"})
 
 
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="torch's graphs know no such tag")
+def test_graphs_that_torch_compile_makes_leave_the_product_out() -> None:
+    from torch._inductor.utils import is_cudagraph_unsafe_fx_node
+
+    found: list[list[bool]] = []
+
+    def look(graph: Any, _inputs: Any) -> Any:
+        found.append([is_cudagraph_unsafe_fx_node(node) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    a = torch.eye(3)
+    got = torch.compile(lambda x: gm.torch.matmul(x, x) + 1, backend=look, fullgraph=True)(a)
+    assert torch.equal(got, a + 1)
+    assert found == [[True, False]]
+
+
 @pytest.mark.parametrize("left", [torch.int64, torch.uint8, torch.bool, torch.float16])
 @pytest.mark.parametrize("right", [torch.int32, torch.uint64, torch.bool, torch.bfloat16])
 def test_shapes_and_types_known_beforehand(left: torch.dtype, right: torch.dtype) -> None:

@@ -25,6 +25,9 @@ _SCHEMA = (
     "matmul(Tensor a, Tensor b, str accuracy='fp64', str? engine=None, int? threads=None, str? formats=None) -> Tensor"
 )
 _DEFAULTS = ("fp64", None, None, None)
+# Graphs that torch.compile makes itself (mode="reduce-overhead") leave the product out where torch knows the tag: their
+# warm-up allocates in their own memory, where tables that stay for good have no place, and the host measures integers.
+_TAGS = [getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe") if hasattr(torch.Tag, name)]
 _LIBRARIES: list[torch.library.Library] = []  # whose kernels live as long as they do
 
 
@@ -46,7 +49,7 @@ def define(
 
     library: Any = torch.library.Library("gemmulate", "DEF")  # type: ignore[no-untyped-call]
     _LIBRARIES.append(library)
-    library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+    library.define(_SCHEMA, tags=tuple(_TAGS))
     operator = torch.ops.gemmulate.matmul.default
 
     class Product(torch.autograd.Function):
