@@ -288,6 +288,16 @@ def test_the_default_engine_of_a_device_is_tried_first(monkeypatch: pytest.Monke
             arguments[5].tensor[0, 0] += 1  # type: ignore[attr-defined]
         return outcome
 
+    def crowded(*_: object) -> object:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as full:
+        full.setattr(ArrayEngine, "multiply_floats", crowded)
+        full.setattr(torch.cuda, "empty_cache", lambda: None)
+        with pytest.raises(MemoryError, match="does not fit the memory of cpu"):
+            trusted_engine("cpu", ("torch", "torch-fp8"))
+    assert trusted_engine("cpu", ("torch", "torch-fp8")) == "torch"
+    trusted_engine.cache_clear()
     monkeypatch.setattr(ArrayEngine, "multiply_floats", wrong)
     with pytest.warns(RuntimeWarning, match="engine torch is not used on cpu: its float64 fast product differs"):
         assert trusted_engine("cpu", ("torch", "torch-fp8")) == "torch-fp8"
