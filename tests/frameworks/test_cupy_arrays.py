@@ -38,9 +38,32 @@ class DeviceArray:
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values)
-        self.shape, self.dtype = self.values.shape, self.values.dtype
         self.device = Device(0)
         self.made_on = Device.current
+
+    @classmethod
+    def of_memory(cls, values: Any) -> DeviceArray:
+        """A view of that memory."""
+        array = cls(values)
+        array.values = values
+        return array
+
+    @property
+    def shape(self) -> Any:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def strides(self) -> Any:
+        return self.values.strides
+
+    def copy(self) -> DeviceArray:
+        copied = DeviceArray.of_memory(self.values.copy(order="C"))
+        copied.device = Device(copied.made_on)
+        return copied
 
     def __array__(self, *arguments: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed")
@@ -150,3 +173,73 @@ def test_what_torch_does_not_take_goes_the_other_way(monkeypatch: pytest.MonkeyP
     with pytest.raises(gm.EngineUnavailable, match="engine = 'cupy' cannot run here"):
         gm.matmul(i, i, overflow="object")
     assert int(gm.matmul(i, i, engine="reference").values) == 55
+
+
+def test_negative_strides_end_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch calls std::terminate for those, wherever the memory is."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    from gemmulate.engines import torch_exchange
+
+    rng = np.random.default_rng(5)
+    a, b = floats(rng, (5, 6), -300, 300), floats(rng, (6, 4), -300, 300)
+    want = gm.matmul(a, b, accuracy="exact")
+    out = np.zeros((5, 4))
+    backwards = DeviceArray.of_memory(a[::-1].copy()[::-1])
+    target = DeviceArray.of_memory(out[::-1, ::-1])
+    backwards.device = target.device = Device(1)
+    right = DeviceArray.of_memory(b[:, ::-1].copy()[:, ::-1])
+    assert torch_exchange.as_tensors(backwards, right) is None
+    RECEIVED.clear()
+    assert_bits(gm.matmul(backwards, right, accuracy="exact").values, want)
+    assert gm.matmul(backwards, right, accuracy="exact", out=target) is target
+    assert len(RECEIVED) == 2  # torch's products, both of them
+    assert_bits(np.ascontiguousarray(out[::-1, ::-1]), want)
+    narrow = DeviceArray.of_memory(np.full((2, 2), 9, dtype=np.int8)[::-1])
+    i = DeviceArray(np.arange(6).reshape(2, 3) * 10)
+    with pytest.raises(gm.ResultOverflow):
+        gm.matmul(i, DeviceArray(i.values.T), out=narrow)
+    assert (narrow.values == 9).all()
+
+
+def test_memory_that_came_twice_is_known_to_overlap() -> None:
+    """Each tensor of DLPack has a storage of its own, beginning at its first element."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from gemmulate.engines.torch_array import TorchArray
+
+    memory = np.zeros((9, 8))
+    whole, upper, lower = (TorchArray(torch.from_dlpack(x)) for x in (memory, memory[:5], memory[5:]))
+    shifted = TorchArray(torch.from_dlpack(memory[1:]))
+    assert np.may_share_memory(upper, shifted)
+    assert np.may_share_memory(shifted, upper)
+    assert np.may_share_memory(whole, lower)
+    assert not np.may_share_memory(upper, lower)
+
+
+def test_results_are_given_away_on_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.Tensor.__dlpack__ raises for a device other than torch's current one."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    current: list[Any] = []
+
+    class DeviceOf:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+        def __enter__(self) -> None:
+            current.append(self.tensor)
+
+        def __exit__(self, *_: object) -> None:
+            current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device_of", DeviceOf)
+    taken: list[bool] = []
+
+    def receive(tensor: Any) -> DeviceArray:
+        taken.append(any(x is tensor for x in current))
+        return from_dlpack(tensor)
+
+    monkeypatch.setattr(sys.modules["cupy"], "from_dlpack", receive)
+    x = DeviceArray(np.eye(3))
+    assert_bits(gm.matmul(x, x).values, np.eye(3))
+    assert taken == [True]

@@ -149,9 +149,15 @@ def _broadcast_to(x: TorchArray, shape: tuple[int, ...]) -> TorchArray:
 
 
 def _may_share_memory(x: Any, y: Any) -> bool:
-    """Whether both lie in one storage."""
-    storages = [z.tensor.untyped_storage().data_ptr() for z in (x, y) if isinstance(z, TorchArray)]
-    return len(storages) == 2 and storages[0] == storages[1]
+    """Whether both lie in one storage, or their bytes in one range: what DLPack brought has a storage for each tensor."""
+    tensors = [z.tensor for z in (x, y) if isinstance(z, TorchArray)]
+    if len(tensors) < 2:
+        return False
+    first, second = (t.untyped_storage() for t in tensors)
+    starts = first.data_ptr(), second.data_ptr()
+    return starts[0] == starts[1] or (
+        starts[0] < starts[1] + second.nbytes() and starts[1] < starts[0] + first.nbytes()
+    )
 
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {

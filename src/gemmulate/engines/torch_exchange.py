@@ -6,6 +6,7 @@ between the other framework's work as if it had launched them. Not run on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +22,19 @@ def sees_devices() -> bool:
 
 
 def as_tensors(*arrays: Any) -> list[torch.Tensor] | None:
-    """Tensors of the arrays' memory, or None where one of them cannot be exchanged."""
+    """Tensors of the arrays' memory, or None where one of them cannot be exchanged.
+
+    Torch has no negative strides: of an array with such, it ends the process rather than raise.
+    """
+    if any(step < 0 for x in arrays for step in getattr(x, "strides", ())):
+        return None
     try:
         return [from_dlpack(x) for x in arrays]
     except _REFUSALS:
         return None
+
+
+def given_back(tensor: torch.Tensor, from_dlpack: Callable[[Any], Any]) -> Any:
+    """The tensor as `from_dlpack` of the other framework takes it. Torch gives away those of its current device alone."""
+    with torch.cuda.device_of(tensor):
+        return from_dlpack(tensor)

@@ -33,7 +33,12 @@ def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **optio
                 "(cupy.asarray) or NumPy arrays alone (array.get())"
             )
     if takes_exchange(engine, options):
-        done = multiply_exchanged(a, b, out, engine, sys.modules["cupy"].from_dlpack, **options)
+        x, y, written = (v if v is None else _forwards(v) for v in (a, b, out))
+        done = multiply_exchanged(x, y, written, engine, sys.modules["cupy"].from_dlpack, **options)
+        if done is not None and written is not out:
+            with out.device:
+                out[...] = written
+            return out
         if done is not None:
             return done
     target = None if out is None else np.empty(out.shape, dtype=out.dtype)
@@ -46,3 +51,11 @@ def multiply_cupy(a: Any, b: Any, out: Any, engine: str | Engine | None, **optio
             return sys.modules["cupy"].asarray(result)
         out[...] = sys.modules["cupy"].asarray(target)  # of any strides
         return out
+
+
+def _forwards(x: Any) -> Any:
+    """The array itself, or its copy where a stride is negative, which torch does not have."""
+    if all(step >= 0 for step in x.strides):
+        return x
+    with x.device:  # otherwise CuPy's current one
+        return x.copy()

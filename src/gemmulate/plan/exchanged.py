@@ -44,5 +44,5 @@ def multiply_exchanged(a: Any, b: Any, out: Any, engine: Any, from_dlpack: Calla
             raise
         return None
     # Of out as well: its framework's stream is to wait for the product.
-    exchanged = from_dlpack(result)
+    exchanged = torch_exchange.given_back(result, from_dlpack)
     return exchanged if out is None else out
