@@ -6,6 +6,7 @@ that every float type here holds exactly.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -317,3 +318,25 @@ def test_torchs_engines_multiply_arrays_of_a_gpu(monkeypatch: pytest.MonkeyPatch
     assert len(seen) == 3
     with pytest.raises(ValueError, match="must equal"):
         gm.matmul(x, x)
+
+
+_PLACES = """
+import jax, numpy as np, gemmulate as gm
+first, second = jax.devices()
+x = jax.numpy.ones((2, 2))
+there, further = jax.device_put(x, second), jax.device_put(x, first)
+for a, b in ((there, x), (x, there), (np.ones((2, 2), np.float32), there)):
+    assert gm.matmul(a, b).devices() == {second}
+    assert jax.vmap(gm.matmul, (None, 0))(jax.numpy.asarray(a), jax.numpy.asarray(b)[None]).devices() == {second}
+with jax.default_device(second):
+    y = jax.numpy.ones((2, 2))
+assert gm.matmul(y, y).devices() == {second}
+for free in (gm.matmul(x, x), gm.matmul(y, y), gm.matmul(np.ones((2, 2), np.float32), x)):
+    assert (free + there).devices() == {second}  # not committed, as JAX's own results
+    assert (free + further).devices() == {first}
+"""
+
+
+def test_results_lie_where_jaxs_own_would() -> None:
+    environment = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu")
+    subprocess.run([sys.executable, "-c", _PLACES], check=True, env=environment)

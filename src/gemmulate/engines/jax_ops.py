@@ -43,14 +43,21 @@ def from_dlpack(tensor: Any) -> jax.Array:
     return array
 
 
-def from_host(x: Array, like: Any) -> Any:
-    """A NumPy array as a JAX array on the device of `like`, where that is a JAX array on one device; else the default.
+def from_host(x: Array, *operands: Any) -> Any:
+    """A NumPy array as a JAX array where JAX would have computed it from the operands.
 
-    TypeError where JAX does not have the type while 64-bit types are off.
+    That is the device of the first operand that is committed to one device, or else, not committed either, of the first
+    that lies on one; without such, the default. TypeError where JAX does not have the type while 64-bit types are off.
     """
     check_type(x.dtype)
-    devices: Any = like.devices() if isinstance(like, jax.Array) else set()
-    return jax.device_put(x, next(iter(devices)) if len(devices) == 1 else None)
+    placed = [y for y in operands if isinstance(y, jax.Array) and len(y.devices()) == 1]
+    for y in placed:
+        if y.committed:  # type: ignore[attr-defined]
+            return jax.device_put(x, next(iter(y.devices())))
+    if not placed:
+        return jax.device_put(x)
+    with jax.default_device(next(iter(placed[0].devices()))):
+        return jax.device_put(x)
 
 
 def check_type(dtype: np.dtype[Any]) -> None:

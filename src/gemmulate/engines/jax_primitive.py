@@ -77,7 +77,7 @@ matmul_p: Any = Primitive("gemmulate_matmul")
 def _run(a: Any, b: Any, *, product: Product) -> Any:
     """Of known arrays, as vmap and derivatives ask for outside of compiled code."""
     dtype = product.result(a, b)[1]
-    return from_host(np.asarray(product.multiply(to_host(a), to_host(b)), dtype=dtype), a)
+    return from_host(np.asarray(product.multiply(to_host(a), to_host(b)), dtype=dtype), a, b)
 
 
 def _abstract(a: Any, b: Any, *, product: Product) -> Any:

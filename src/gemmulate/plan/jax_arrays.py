@@ -101,7 +101,7 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
             return done
     left, right = as_operand(jax_ops.to_host(a), "a"), as_operand(jax_ops.to_host(b), "b")
     jax_ops.check_type(chosen.result_of(left.dtype, right.dtype))
-    return jax_ops.from_host(chosen.multiply(left, right), a if is_jax_array(a) else b)
+    return jax_ops.from_host(chosen.multiply(left, right), a, b)
 
 
 def _multiply_traced(chosen: Options, a: Any, b: Any) -> Any:
