@@ -20,8 +20,8 @@ def trusted_engine(device: str, names: tuple[str, ...]) -> str:
     """The first of these engines that runs on the device and gives the host's bits there, tried on a few products once.
 
     A driver, compiler or device that gets a kernel wrong costs speed then, not results. A warning names every engine
-    that was passed over for another reason than not being there; EngineUnavailable where none is left. MemoryError where
-    the device has no room for these products: the next call tries them again.
+    that was passed over for another reason than not being there; EngineUnavailable where none is left. MemoryError: the
+    device has no room for these products; the next call tries them again.
     """
     from gemmulate.engines.torch_array import as_tensor, capturing
 
