@@ -260,11 +260,11 @@ def _multiply_real(engine: Engine, a: Array, bt: Array, grade: Grade | Bits, out
         multiply_fixed_bits(engine, a, bt, grade.n, out)
         return
     grade = grade_of(grade, a, bt, result)
-    if not isinstance(grade, Bits) and takes_resident(engine, a, bt, out):
-        multiply_resident(engine, a, bt, grade, out)
-        return
     small = grade == "exact" and a.shape[0] * a.shape[1] * bt.shape[0] <= SMALL_PRODUCT
     if small and a.dtype == result and engine.exact_product(a, bt, out):
+        return
+    if not isinstance(grade, Bits) and takes_resident(engine, a, bt, out):
+        multiply_resident(engine, a, bt, grade, out)
         return
     multiply_floats(engine, a, bt, choose_floats(engine, a, bt, grade, result), out)
 

@@ -239,3 +239,18 @@ def test_nothing_but_zeros() -> None:
     for accuracy in ("fast", "fp64", "exact"):
         got = gm.matmul(zero, zero.T, accuracy=accuracy, engine=TritonEngine("triton", "cpu"))  # type: ignore[arg-type]
         assert bits(got) == bits(gm.matmul(zero.numpy(), zero.T.numpy(), accuracy=accuracy, engine=OTHER))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_small_products_are_exact_dot_products_alone(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, engine = np.random.default_rng(8), TritonEngine("triton", "cpu")
+    engine._small_by_dots = True
+    monkeypatch.setattr(TritonEngine, "resident", None)
+    a, b = hostile(rng, dtype, (6, 34)), hostile(rng, dtype, (5, 34)).T
+    a[5, 3], b[2, 4], a[1] = np.nan, -np.inf, -0.0
+    want = gm.matmul(a, b, engine=OTHER)
+    with monkeypatch.context() as patch:
+        refuse_reads(patch)
+        got = gm.matmul(torch.from_numpy(a), torch.from_numpy(b), engine=engine)
+    assert bits(got) == bits(want)
+    assert bits(gm.matmul(a, b, engine=engine)) == bits(want)  # of NumPy's arrays the host's choice

@@ -41,8 +41,9 @@ from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.torch_array import TorchArray, capturing, to_device
 from gemmulate.engines.triton import survey
+from gemmulate.engines.triton.choose import EVERY
 from gemmulate.engines.triton.deconstruct import deconstruct
-from gemmulate.engines.triton.exact_dot import dot_values, exact_dots
+from gemmulate.engines.triton.exact_dot import dot_values, exact_dots, exact_dots_where
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.gemm_choice import chosen_way
@@ -110,6 +111,7 @@ class TritonEngine(ArrayEngine):
         self._plane_format = plane_format
         self._fused = fused  # None: by depth and moduli
         self._way = way  # None: by time
+        self._small_by_dots = self._device.type == "cuda"  # the interpreter takes elements one after the other
         self._resident = TritonResident(library, self._current) if plane_format == "int8" else None
 
     def _int32(self, x: Array) -> torch.Tensor:
@@ -124,6 +126,17 @@ class TritonEngine(ArrayEngine):
     @property
     def capturing(self) -> bool:
         return self._device.type == "cuda" and capturing()
+
+    @_on_its_device
+    def exact_product(self, a: Array, b: Array, out: Array) -> bool:
+        # Three launches where a choice of bits takes eighty.
+        if not (self._small_by_dots and isinstance(out, TorchArray)):
+            return False
+        (x, layout, _), (y, _, _) = self._floats(a, None), self._floats(b, None)
+        every = torch.full((1,), int(EVERY.value), dtype=torch.int32, device=self._device)
+        exact_dots_where(x, y, layout, None, every, None, load(self.library, out), layout_of(dtype_name(out.dtype)))
+        self.settle(a, b, out)
+        return True
 
     def _current(self) -> AbstractContextManager[Any]:
         return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

@@ -25,8 +25,8 @@ from gemmulate.engines.triton.exact_dot import exact_dots_where
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.recombine_chosen import recombine_chosen
 
-# Bytes of the CRT digits of a panel of rows.
-_DIGITS = 1 << 29
+# Bytes of the CRT digits of a panel of rows: of 49 moduli where some 15 are written, so that panels are no shorter.
+_DIGITS = 1 << 31
 # Bytes of the int32 sums of magnitudes of a panel of rows.
 _SUMS = 1 << 29
 _TILE = 128  # rows of a product's tile: a panel is whole ones
