@@ -25,6 +25,7 @@ from gemmulate.engines.array_engine import ArrayEngine
 from gemmulate.engines.array_library import Library, Tensor
 from gemmulate.engines.array_namespace import NamespaceLibrary
 from gemmulate.engines.base import Engine
+from gemmulate.engines.jax_ops import own_rules
 
 # Sizes of INT8 products up to here are powers of two, beyond multiples of it: at most twice the work, and few shapes.
 _LARGEST_POWER = 512
@@ -118,7 +119,7 @@ def _in_64_bits(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(kernel)
     def run(self: JaxEngine, *arguments: Any, **options: Any) -> Any:
         device: Any = self.library.device  # type: ignore[attr-defined]
-        with jax.enable_x64(True), jax.default_device(device):
+        with own_rules(), jax.default_device(device):
             return kernel(self, *arguments, **options)
 
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -17,6 +19,13 @@ WIDE = ("int64", "uint64", "float64", "complex128")
 def wide_types() -> bool:
     """Whether 64-bit types are on, here and now."""
     return bool(jax.dtypes.canonicalize_dtype(np.int64) == np.int64)
+
+
+@contextmanager
+def own_rules() -> Iterator[None]:
+    """64-bit types, and the promotion of types and ranks that code here is written for, whatever the caller has set."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def is_traced(x: Any) -> bool:
@@ -52,7 +61,7 @@ def from_host(x: Array, *operands: Any) -> Any:
     check_type(x.dtype)
     placed = [y for y in operands if isinstance(y, jax.Array) and len(y.devices()) == 1]
     for y in placed:
-        if y.committed:  # type: ignore[attr-defined]
+        if y.committed:
             return jax.device_put(x, next(iter(y.devices())))
     if not placed:
         return jax.device_put(x)

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
-from gemmulate.engines.jax_ops import WIDE, check_type, from_host, to_host, wide_types
+from gemmulate.engines.jax_ops import WIDE, check_type, from_host, own_rules, to_host, wide_types
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +68,7 @@ def traced(product: Product, a: Any, b: Any) -> jax.Array:
     left, right = x[None, :] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
     rank = max(left.ndim, right.ndim)
     left, right = (v.reshape((1,) * (rank - v.ndim) + v.shape) for v in (left, right))
-    result: jax.Array = matmul_p.bind(left, right, product=product).reshape(shape)
+    result: jax.Array = _bind(left, right, product).reshape(shape)
     return result
 
 
@@ -81,16 +82,49 @@ def _run(a: Any, b: Any, *, product: Product) -> Any:
 
 
 def _abstract(a: Any, b: Any, *, product: Product) -> Any:
-    return jax.core.ShapedArray(*product.result(a, b))
+    return _whole(a, *product.result(a, b))
+
+
+def _whole(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """That type, unsharded; within shard_map it varies as `like` does."""
+    spec = PartitionSpec(*(None,) * len(shape))  # type: ignore[no-untyped-call]
+    whole = NamedSharding(like.sharding.mesh, spec)
+    return like.update(shape=shape, dtype=dtype, weak_type=False, sharding=whole)
+
+
+def _bind(x: Any, y: Any, product: Product) -> Any:
+    """The primitive's product. Within shard_map, which checks that, operands are to vary over the same axes."""
+    axes = _axes(x), _axes(y)
+    x, y = _varying(x, axes[1] - axes[0]), _varying(y, axes[0] - axes[1])
+    return matmul_p.bind(x, y, product=product)
+
+
+def _axes(x: Any) -> frozenset[str]:
+    kind: Any = jax.typeof(x)
+    axes: frozenset[str] = kind.mat.varying if hasattr(kind, "mat") else kind.vma  # JAX before 0.10
+    return axes
+
+
+def _varying(x: Any, axes: frozenset[str]) -> Any:
+    """x, taken to differ along these axes, too."""
+    if not axes:
+        return x
+    names = tuple(sorted(axes))
+    if hasattr(lax, "pcast"):
+        return lax.pcast(x, names, to="varying")
+    return lax.pvary(x, names)  # type: ignore[attr-defined]  # JAX before 0.9
 
 
 def _cotangent(product: Product, x: Any, y: Any, of: Any) -> Any:
     """The cotangent xy of one operand, summed over the stacks to which it was broadcast."""
-    result = matmul_p.bind(x, y, product=product)
+    result = _bind(x, y, product)
     if not jnp.issubdtype(of.dtype, jnp.complexfloating):
         result = result.real
     stretched = tuple(i for i, size in enumerate(of.shape[:-2]) if size == 1 and result.shape[i] != 1)
-    return result.sum(axis=stretched, keepdims=True).astype(of.dtype)
+    result = result.sum(axis=stretched, keepdims=True).astype(of.dtype)
+    if any(of.sharding.spec):
+        result = jax.sharding.reshard(result, of.sharding)  # type: ignore[no-untyped-call]
+    return result
 
 
 def _left_cotangent(cotangent: Any, a: Any, b: Any, *, product: Product) -> Any:
@@ -166,18 +200,23 @@ def _on_device(a: Any, b: Any, *, product: Product) -> Any:
     return product.on_device(a, b)
 
 
-def _lowering(on_gpu: bool) -> Callable[..., Any]:
-    def lower(context: Any, a: Any, b: Any, *, product: Product) -> Any:
-        runs = _on_device if product.on_device is not None and (on_gpu or product.named) else _by_callback
-        if runs is _on_device and "tpu" in context.module_context.platforms:
-            raise ValueError('engine = "jax" cannot run on a TPU, whose float64 is not that of IEEE 754; leave it out')
-        with jax.enable_x64(True):
-            return mlir.lower_fun(runs, multiple_results=False)(context, a, b, product=product)
+def _lower(context: Any, a: Any, b: Any, *, product: Product) -> Any:
+    platforms = set(context.module_context.platforms)
+    device = product.on_device is not None
+    if device and product.named and "tpu" in platforms:
+        raise ValueError('engine = "jax" cannot run on a TPU, whose float64 is not that of IEEE 754; leave it out')
+    # A program for a GPU and a processor has no callbacks in JAX.
+    device = device and (product.named or (bool(platforms & _GPUS) and "tpu" not in platforms))
+    # Of whole operands: explicit shardings (`jax.sharding.AxisType`) have rules for every operation, which the steps
+    # here need not follow; the result's type has none.
+    context = context.replace(avals_in=[_whole(x, x.shape, x.dtype) for x in context.avals_in])
+    with own_rules():
+        lower = mlir.lower_fun(_on_device if device else _by_callback, multiple_results=False)
+        return lower(context, a, b, product=product)
 
-    return lower
 
+_GPUS = {"cuda", "rocm"}
 
-# A callback's lowering is a program's own: it is not to be shared.
-mlir.register_lowering(matmul_p, _lowering(False), cacheable=False)
-for _platform in ("cuda", "rocm"):
-    mlir.register_lowering(matmul_p, _lowering(True), platform=_platform, cacheable=False)
+# A callback's lowering is a program's own: it is not to be shared. JAX 0.10 can't put together rules of several
+# platforms that are not: one rule serves all.
+mlir.register_lowering(matmul_p, _lower, cacheable=False)

@@ -149,7 +149,7 @@ def _broadcast_to(x: TorchArray, shape: tuple[int, ...]) -> TorchArray:
 
 
 def _may_share_memory(x: Any, y: Any) -> bool:
-    """Whether both lie in one storage, or their bytes in one range: what DLPack brought has a storage for each tensor."""
+    """Whether both lie in one storage or range of bytes: what DLPack brought has a storage for each tensor."""
     tensors = [z.tensor for z in (x, y) if isinstance(z, TorchArray)]
     if len(tensors) < 2:
         return False

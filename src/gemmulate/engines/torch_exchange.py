@@ -35,6 +35,6 @@ def as_tensors(*arrays: Any) -> list[torch.Tensor] | None:
 
 
 def given_back(tensor: torch.Tensor, from_dlpack: Callable[[Any], Any]) -> Any:
-    """The tensor as `from_dlpack` of the other framework takes it. Torch gives away those of its current device alone."""
-    with torch.cuda.device_of(tensor):
+    """The tensor as `from_dlpack` of the other framework takes it: torch gives those of its current device alone."""
+    with torch.cuda.device_of(tensor):  # type: ignore[no-untyped-call]
         return from_dlpack(tensor)
