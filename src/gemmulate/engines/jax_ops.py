@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.dlpack
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -47,8 +48,8 @@ def share_a_gpu(a: Any, b: Any) -> bool:
 
 
 def from_dlpack(tensor: Any) -> jax.Array:
-    """An array of the tensor's memory."""
-    array: jax.Array = jax.dlpack.from_dlpack(tensor)
+    """The tensor's values in memory of JAX's own, when they are there: torch would use its own again too early."""
+    array: jax.Array = jnp.copy(jax.dlpack.from_dlpack(tensor)).block_until_ready()
     return array
 
 

@@ -1,7 +1,9 @@
 """Arrays of another framework on a CUDA device as torch tensors of the same memory (DLPack).
 
 Each side makes its stream wait for the other's when an array changes hands, so that products of torch's kernels lie
-between the other framework's work as if it had launched them. Not run on a GPU.
+between the other framework's work on its stream as if it had launched them. That is enough for CuPy. JAX names a stream
+of its own for what comes in, not the one on which it computes, so that the host has to wait for a product of its arrays
+before their memory may be used again. Not run on a GPU.
 """
 
 from __future__ import annotations
@@ -38,3 +40,9 @@ def given_back(tensor: torch.Tensor, from_dlpack: Callable[[Any], Any]) -> Any:
     """The tensor as `from_dlpack` of the other framework takes it: torch gives those of its current device alone."""
     with torch.cuda.device_of(tensor):  # type: ignore[no-untyped-call]
         return from_dlpack(tensor)
+
+
+def wait_for(tensor: torch.Tensor) -> None:
+    """Return when torch's current stream on the tensor's device has done its work."""
+    if tensor.device.type == "cuda":
+        torch.cuda.current_stream(tensor.device).synchronize()

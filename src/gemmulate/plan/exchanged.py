@@ -1,7 +1,7 @@
 """Products of another framework's arrays by torch's engines, in the memory where they are. Not run on a GPU.
 
 Of frameworks that have no engine of their own on a device, or a slower one: where torch is installed and sees the
-device, arrays change hands by DLPack, each side's stream waiting for the other's, and nothing is copied.
+device, arrays change hands by DLPack (`engines/torch_exchange.py`), and operands are not copied.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ def takes_exchange(engine: str | Engine | None, options: dict[str, Any]) -> bool
     return (engine is None or named) and options["overflow"] != "object" and find_spec("torch") is not None
 
 
-def multiply_exchanged(a: Any, b: Any, out: Any, engine: Any, from_dlpack: Callable[[Any], Any], **options: Any) -> Any:
+def multiply_exchanged(
+    a: Any, b: Any, out: Any, engine: Any, from_dlpack: Callable[[Any], Any], *, wait: bool = False, **options: Any
+) -> Any:
     """The product, as `from_dlpack` of the framework makes its arrays; `out`, written, where that is given.
 
-    None where torch sees no device or an array is none that it takes, and where none of its engines runs and none was
+    wait: the host waits for the product, for frameworks whose stream does not. None where torch sees no device or an array is none that it takes, and where none of its engines runs and none was
     named.
     """
     from gemmulate.engines import torch_exchange
@@ -43,6 +45,8 @@ def multiply_exchanged(a: Any, b: Any, out: Any, engine: Any, from_dlpack: Calla
         if engine is not None:
             raise
         return None
+    if wait:
+        torch_exchange.wait_for(result)
     # Of out as well: its framework's stream is to wait for the product.
     exchanged = torch_exchange.given_back(result, from_dlpack)
     return exchanged if out is None else out

@@ -96,7 +96,7 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
         typed = replace(chosen, engine=None)  # types are the host's to tell, and no engine's affair
         jax_ops.check_type(typed.result_of(np.dtype(a.dtype), np.dtype(b.dtype)))
         settings = {name: getattr(chosen, name) for name in ("accuracy", "modulus", "overflow", "threads", "formats")}
-        done = multiply_exchanged(a, b, None, engine, jax_ops.from_dlpack, **settings)
+        done = multiply_exchanged(a, b, None, engine, jax_ops.from_dlpack, wait=True, **settings)
         if done is not None:
             return done
     left, right = as_operand(jax_ops.to_host(a), "a"), as_operand(jax_ops.to_host(b), "b")
