@@ -272,13 +272,29 @@ of tensor instructions that a wait leaves, on Hopper.
 ## Ways to residue products
 
 Which way is the fastest nobody has measured. At its first large INT8 product (m n k of all moduli from 2^38 on) the
-Triton engine measures on the device all ways that the device has (`gemm_choice.py`): three moduli of 4096³, or less
+Triton engine measures on the device the ways that are usable there (`gemm_choice.py`): three moduli of 4096³, or less
 where memory asks for it, the median of five. A way is compared first, bit by bit, with `residue_gemm` on two shapes,
 and left out with a RuntimeWarning if it differs or raises. The choice holds for the process; smaller products, other
 formats, planes that a way does not take and products in a CUDA graph before any was measured keep `residue_gemm`.
 Results do not depend on it. `gemmulate model calibrate --device cuda` and the records of `benchmarks/gpu` name the ways
-and their times ("residue_products"). A kernel that hung would hang the process: `python -m benchmarks.gpu.ways` runs
-each way in a process of its own, with a time limit, and is to be run first on a new kind of device.
+and their times ("residue_products").
+
+Usable are `residue_gemm`, `described_gemm` and cuBLAS, whose loops Triton or NVIDIA wrote, and `warpgroup_gemm` only
+after a trial. Its barriers are placed by hand: a mistake would hang the process, or break the device's context for
+good, and neither can be caught. A trial (`gemm_trial.py`) runs it on five shapes, twenty times each, and compares the
+digits with those of `residue_gemm`, in a process of its own that is killed with its process group after three minutes;
+one trial for programs of one SM, one for those of two. No product starts a trial, which takes seconds to minutes and a
+second context on the device. These commands do, at their start:
+
+- `gemmulate model calibrate --device cuda`, where none was run before;
+- `python -m benchmarks.gpu.ways` and with it `benchmarks/gpu/run.py` (`make bench-gpu`), always anew.
+
+What a trial found is kept in $XDG_CACHE_HOME/gemmulate or ~/.cache/gemmulate, `residue-products-….json`, for later
+processes, which read it and start nothing. It holds for the device's name and capability, the driver, the versions of
+torch, CUDA, Triton and gemmulate, and the text of the kernels; with any of these changed there is no proof, and
+`warpgroup_gemm` is not taken. A trial that hung, crashed or gave other digits is kept too, with the reason; one that
+failed before it came to the kernel is not. The records show both ("residue_trials"). Where the folder cannot be written
+the proof lasts for the process. An engine that is asked by name, `TritonEngine(…, way="warpgroups")`, needs none.
 
 What paper says of them on Hopper, whose SM does 4,096 INT8 multiply-adds a clock, 1,024 clocks for a step of
 128 × 256 × 128, and moves 128 bytes a clock to or from shared memory:

@@ -50,6 +50,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gemmulate-") as folder:
         record = args.record.resolve() if args.record else Path(folder) / "records.jsonl"
         before = record.stat().st_size if record.exists() else 0
+        # Before the rows, which then take whatever ways have proven themselves.
+        if args.device != "cpu" and find_spec("triton") is not None:
+            ways = [sys.executable, "-m", "benchmarks.gpu.ways", "--device", args.device]
+            status = subprocess.run(ways, cwd=ROOT, check=False).returncode
+            if status == 2:
+                return 2
+            if status:
+                failed.append("ways")
         for row in args.rows:
             print(f"\n{row}, {time.strftime('%H:%M:%S')}", flush=True)
             command = [sys.executable, "-m", "benchmarks.gpu.rows", row, "--device", args.device, *passed]
@@ -60,10 +68,6 @@ def main() -> int:
             if status:
                 failed.append(row)
         print(flush=True)
-        if args.device != "cpu" and find_spec("triton") is not None:
-            ways = [sys.executable, "-m", "benchmarks.gpu.ways", "--device", args.device]
-            if subprocess.run(ways, cwd=ROOT, check=False).returncode:
-                failed.append("ways")
         graphs = [sys.executable, "-m", "benchmarks.gpu.capture", "--device", args.device, "--record", str(record)]
         if subprocess.run(graphs, cwd=ROOT, check=False).returncode:
             failed.append("graphs")

@@ -44,7 +44,9 @@ def calibrate(
     about a minute and a half.
 
     With --device a GPU is measured through torch: FP64 and INT8 products, copies, and the phases of an "fp64" product,
-    from which the model's terms are fitted. `gm.plan(…, device=FILE)` takes the record. Not run on a GPU so far.
+    from which the model's terms are fitted. `gm.plan(…, device=FILE)` takes the record. On Hopper two kernels of the
+    Triton engine are tried first, in processes of their own, a minute or so each; products take them from then on where
+    they gave the right digits and are the fastest. Not run on a GPU so far.
 
     Args:
         output: The .toml file to write; if not given, gemmulate/host.toml (or the device's name) in $XDG_CONFIG_HOME or
@@ -126,6 +128,8 @@ def _calibrate_device(device: str, sizes: str | None, output: str | None, as_jso
     if not output.endswith(".toml"):
         raise CommandError(f"--output {output} does not end in .toml, by which commands know a device file")
     check_target(output)
+    with progress("trying kernels in processes of their own"):
+        target.try_residue_products()
     with progress("calibrating") as report:
         found = calibrate_device(target, chosen, progress=report)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -79,8 +79,30 @@ class TorchDevice:
             "memory_bytes": str(properties.total_memory),
             "multiprocessors": str(properties.multi_processor_count),
             "residue_products": self._residue_products(),
+            "residue_trials": self._residue_trials(),
         }
         return found | _nvidia_smi(f"GPU-{properties.uuid}")
+
+    def try_residue_products(self, anew: bool = False) -> dict[str, str]:
+        """Try the ways to residue products that are written by hand, in processes with a time limit of minutes each.
+
+        What they find is kept: the ways that gave the right digits are among those that the Triton engine measures from
+        then on. Those that were tried before are not tried again, but with `anew`. {} where this device has none.
+        """
+        if not self.on_gpu or find_spec("triton") is None:
+            return {}
+        found: dict[str, str] = import_module("gemmulate.engines.triton.gemm_trial").prove(self.device, anew)
+        import_module("gemmulate.engines.triton.gemm_choice").forget()
+        return found
+
+    def _residue_trials(self) -> str:
+        """What was found by `try_residue_products`, now or before."""
+        if find_spec("triton") is None:
+            return "Triton is not installed"
+        try:
+            return str(import_module("gemmulate.engines.triton.gemm_proofs").described(self.device))
+        except Exception as error:  # as below
+            return f"not known: {error}".partition("\n")[0]
 
     def _residue_products(self) -> str:
         """The ways to residue products on this GPU and their times, which the Triton engine chooses by."""

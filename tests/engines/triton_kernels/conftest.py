@@ -6,7 +6,10 @@ import os
 
 _INTERPRETED = [
     f"test_triton_{name}.py"
-    for name in ("deconstruct", "products", "survey", "engine", "planes", "chosen", "exact_dot", "resident", "ways")
+    for name in (
+        *("deconstruct", "products", "survey", "engine", "planes", "chosen", "exact_dot", "resident", "ways"),
+        "trial",
+    )
 ]
 _COMPILED = ["test_in_interpreter.py", "test_triton_compiled.py", "test_warpgroup_gemm.py"]
 

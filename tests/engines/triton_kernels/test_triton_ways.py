@@ -204,7 +204,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         return act.get(way, lambda digits: digits)(known[key].clone())
 
     monkeypatch.setattr(gemm_choice, "digits_by", run)
-    monkeypatch.setattr(gemm_choice, "ways_of", lambda device: WAYS)
+    monkeypatch.setattr(gemm_choice, "usable_ways", lambda device: WAYS)
     monkeypatch.setattr(gemm_choice, "applies", lambda way, a, b: way == "pointers" or a.shape[2] % 16 == 0)
     gemm_choice.forget()
     yield SimpleNamespace(watch=watch, act=act, measure=lambda: gemm_choice.measure(CPU, 96, watch))

@@ -1,10 +1,11 @@
 """Which way to the digits of residue products is the fastest: measured once in a process on each device, then kept.
 
 Nobody has run these kernels on a GPU, and what tile, load and loop is best differs from device to device. So the device
-is asked: at the first INT8 product that is large enough, all its ways multiply the same planes, 4096 × 4096 × 4096 for
-three moduli where the memory holds them. A way whose digits are not those of `residue_gemm`, on these planes or on ones
-of an awkward shape, is left out with a RuntimeWarning, and so is one that raises. Every product from then on takes the
-fastest way that applies to it. Results do not depend on the choice: all ways give the same bits.
+is asked: at the first INT8 product that is large enough, the ways that are usable there, those written by hand only
+after a trial (`gemm_proofs`), multiply the same planes, 4096 × 4096 × 4096 for three moduli where the memory holds
+them. A way whose digits are not those of `residue_gemm`, on these planes or on ones of an awkward shape, is left out
+with a RuntimeWarning, and so is one that raises. Every product from then on takes the fastest way that applies to it.
+Results do not depend on the choice: all ways give the same bits.
 
 Nothing is measured in Triton's interpreter, nor while a CUDA graph is captured, when nothing may wait for the device:
 there the way is what was chosen before, or "pointers".
@@ -24,7 +25,8 @@ from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem
 from gemmulate.engines.stopwatch import Stopwatch, TorchStopwatch
 from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.torch_array import capturing
-from gemmulate.engines.triton.gemm_ways import Way, applies, digits_by, ways_of
+from gemmulate.engines.triton.gemm_proofs import usable_ways
+from gemmulate.engines.triton.gemm_ways import Way, applies, digits_by
 from gemmulate.engines.triton.library_gemm import SUMS
 
 # Products m n k of all moduli from which on the choice matters: 2^38 take an H200 0.3 ms at its INT8 rate. To measure
@@ -98,7 +100,7 @@ def fitting_size(free_bytes: int) -> int | None:
 
 
 def measure(device: torch.device, size: int, watch: Stopwatch) -> Measured:
-    """All ways of a device at size³; the digits of each compared before its time is taken."""
+    """All ways that are usable on a device at size³; the digits of each compared before its time is taken."""
     system = ResidueSystem(INT8_MODULI[:MODULI])
     generator = torch.Generator(device).manual_seed(size)
     a, b = (
@@ -111,7 +113,7 @@ def measure(device: torch.device, size: int, watch: Stopwatch) -> Measured:
     odd = (a[:, : size - 77, : size - 48].contiguous(), b[:, : size - 56, : size - 48].contiguous())
     expected = [digits_by("pointers", *planes, system) for planes in ((a, b), odd)]
     seconds: dict[Way, float] = {}
-    for way in ways_of(device):
+    for way in usable_ways(device):
         try:
             for planes, digits in zip(((a, b), odd), expected, strict=True):
                 if applies(way, *planes) and not torch.equal(digits_by(way, *planes, system), digits):
