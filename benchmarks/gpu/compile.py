@@ -217,7 +217,8 @@ both in Triton's wheel, Python {python}.
   the operands' roundings leave open ("certainty").
 - `fused`: the last two in one kernel; a tile of C goes through all moduli in registers.
 - `deconstruct_chosen`, `residue_gemm_chosen`, `recombine_chosen` (`chosen.py`, `recombine_chosen.py`): the same where
-  bits and moduli are read on the device. Each of conversion and recombination comes in tiers, "to" so many bits or
+  bits and moduli are read on the device; `described_gemm_chosen`, `warpgroup_gemm_chosen`: the other ways' kernels with
+  as many moduli as the device's memory says. Each of conversion and recombination comes in tiers, "to" so many bits or
   moduli, of which one works and the others leave at once. INT8 only.
 - `settle`: results that NaN, infinities or signs of zeros decide, from four INT8 products of a tile; a tile without any
   is read and left.
@@ -295,6 +296,13 @@ torch, CUDA, Triton and gemmulate, and the text of the kernels; with any of thes
 `warpgroup_gemm` is not taken. A trial that hung, crashed or gave other digits is kept too, with the reason; one that
 failed before it came to the kernel is not. The records show both ("residue_trials"). Where the folder cannot be written
 the proof lasts for the process. An engine that is asked by name, `TritonEngine(…, way="warpgroups")`, needs none.
+
+Products whose moduli are chosen on the device (`resident.py`: named grades on tensors of a device, and what CUDA graphs
+hold of them) take the fastest of these ways but cuBLAS, whose launches the host has to count: the loop over tiles reads
+where it ends. Their work is counted for 15 moduli. Digits by such a choice are compared too, in trials and before a way
+is measured, but not timed. Nothing is measured while a graph is captured or torch reports waits for the device
+(`torch.cuda.set_sync_debug_mode`). Programs are as many as all 49 planes would ask for; those without a tile end at
+once, and `warpgroup_gemm` begins no load there that would arrive after its end.
 
 What paper says of them on Hopper, whose SM does 4,096 INT8 multiply-adds a clock, 1,024 clocks for a step of
 128 × 256 × 128, and moves 128 bytes a clock to or from shared memory:

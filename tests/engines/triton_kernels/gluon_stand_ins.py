@@ -62,6 +62,7 @@ class Barrier:
 
     def __init__(self) -> None:
         self.done, self.expected, self.armed, self.copies = 0, 0, False, []
+        self.started, self.awaited = 0, 0  # phases
 
     def arrived(self, size: int) -> None:
         self.expected -= size
@@ -104,6 +105,7 @@ class Device:
         self.program, self.programs, self.ctas = program, programs, ctas
         self.early_copies, self.early_products = copies, products
         self.current: Product | None = None
+        self.barriers: list[Barrier] = []
 
     # TMA and its barriers
 
@@ -111,6 +113,7 @@ class Device:
         if there:
             assert not barrier.armed, "a barrier is armed twice in one phase"
             barrier.armed, barrier.expected = True, barrier.expected + size
+            barrier.started += 1
 
     def load(
         self,
@@ -139,6 +142,7 @@ class Device:
         while barrier.copies:
             barrier.copies.pop(0)()
         assert barrier.done % 2 != phase, "the program waits for ever"
+        barrier.awaited = barrier.done
 
     # Products
 
@@ -184,7 +188,8 @@ class Device:
             return Buffers([Buffer((shape[1], shape[2])) for _ in range(shape[0])])
 
         def barriers(batch: int) -> Buffers:
-            return Buffers([Barrier() for _ in range(batch)])
+            self.barriers = [Barrier() for _ in range(batch)]
+            return Buffers(self.barriers)
 
         def barrier(cluster: bool = False) -> None:
             if self.ctas == 1:
@@ -224,3 +229,5 @@ class Device:
             names[function.__name__] = FunctionType(function.__code__, names)
         FunctionType(kernel.__code__, names)(*arguments)
         assert self.current is None or not self.current.started, "a product is left in flight"
+        # A copy would arrive in memory that another program has by then.
+        assert all(barrier.awaited == barrier.started for barrier in self.barriers), "a copy is left in flight"

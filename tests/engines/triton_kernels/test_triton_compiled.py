@@ -33,6 +33,7 @@ from gemmulate.engines.triton import ahead
         "depths float64",
         "deconstruct_chosen float64, to 55 bits",
         "residue_gemm_chosen int8",
+        "described_gemm_chosen int8",
         "recombine_chosen, to 16 moduli",
         "recombine_chosen, to 49 moduli, certainty",
         "exact_dots float64",
@@ -76,6 +77,9 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
         ("settle float64", "depth"),
         ("deconstruct_chosen float64, to 55 bits", "depth"),
         ("residue_gemm_chosen int8", "m"),
+        ("described_gemm_chosen int8", "tiles"),
+        ("warpgroup_gemm_chosen int8", "tiles"),
+        ("warpgroup_gemm_chosen int8, 2 SMs", "tiles"),
         ("recombine_chosen, to 16 moduli, certainty", "n"),
         ("exact_dots float64", "depth"),
         ("exact_dots_where float64", "depth"),
@@ -114,6 +118,16 @@ def test_heights_of_panels_and_what_a_choice_reads_compile_nothing_anew() -> Non
     assert {name: found[name] for name in fixed} == fixed
 
 
+def test_products_by_descriptors_do_not_spill_on_datacentre_blackwell() -> None:
+    for name in ("described_gemm int8", "described_gemm_chosen int8"):
+        variant = next(v for v in ahead.variants(100) if v.name == name)
+        try:
+            log = ahead.compile_variant(variant, 100).log
+        except FileNotFoundError as error:
+            pytest.skip(f"Triton's wheel has no assembler on this platform: {error}")
+        assert ", 0 bytes spill stores" in log, name
+
+
 def test_the_products_use_the_tensor_units() -> None:
     """wgmma on Hopper, tcgen05 on datacentre Blackwell, m16n8k32 elsewhere."""
     for capability, kernel, instruction in (
@@ -131,8 +145,11 @@ def test_the_products_use_the_tensor_units() -> None:
 def test_hopper_keeps_a_product_in_flight() -> None:
     """What warpgroup_gemm is for; if tl.dot does so for int32 sums one day, it is not needed any more."""
     in_flight = {"warpgroup_gemm int8": True, "described_gemm int8": False, "residue_gemm int8": False}
-    in_flight["warpgroup_gemm int8, 2 SMs"] = True
-    for variant in (v for v in ahead.variants(90) if v.name in in_flight):
+    in_flight |= {"warpgroup_gemm int8, 2 SMs": True, "warpgroup_gemm_chosen int8": True}
+    in_flight |= {"warpgroup_gemm_chosen int8, 2 SMs": True, "described_gemm_chosen int8": False}
+    found = [v for v in ahead.variants(90) if v.name in in_flight]
+    assert len(found) == len(in_flight)
+    for variant in found:
         compiled = ahead.compile_variant(variant, 90)
         assert ("wgmma.wait_group.sync.aligned 1" in compiled.ptx) == in_flight[variant.name], variant.name
         assert ("cp.async.bulk.tensor.2d" in compiled.ptx) == (variant.name != "residue_gemm int8"), variant.name

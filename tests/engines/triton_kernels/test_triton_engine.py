@@ -67,7 +67,7 @@ def test_on_another_device_it_stays_triton() -> None:
 def test_the_first_trial_runs_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = set()
     of_engine = ("deconstruct", "fused_floats", "fused_words", "residue_gemm", "recombine_floats", "recombine_words")
-    of_resident = ("deconstruct_chosen", "residue_gemm_chosen", "recombine_chosen", "exact_dots_where")
+    of_resident = ("deconstruct_chosen", "digits_chosen_by", "recombine_chosen", "exact_dots_where")
     for where, names in ((module, (*of_engine, "settle")), (resident, of_resident)):
         for name in names:
             kernel = getattr(where, name)

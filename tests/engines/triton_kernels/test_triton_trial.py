@@ -24,7 +24,7 @@ from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.triton import gemm_choice, gemm_proofs, gemm_trial
 from gemmulate.engines.triton.gemm_proofs import SAME, described, proofs, usable_ways
 from gemmulate.engines.triton.gemm_trial import Shape, prove
-from gemmulate.engines.triton.gemm_ways import WAYS, digits_by
+from gemmulate.engines.triton.gemm_ways import WAYS, digits_by, digits_chosen_by
 
 CPU = torch.device("cpu")
 COMPILED = ("pointers", "descriptors", "library")
@@ -262,6 +262,7 @@ def test_measuring_runs_no_way_that_is_not_proven(hopper: SimpleNamespace, monke
         return torch.zeros(1)
 
     monkeypatch.setattr(gemm_choice, "digits_by", run)
+    monkeypatch.setattr(gemm_choice, "digits_chosen_by", lambda way, *rest: run(way, *rest[:2], ResidueSystem((3,))))
     monkeypatch.setattr(gemm_choice, "applies", lambda way, a, b: True)
     watch: Any = SimpleNamespace(time=lambda function: (1.0, function()))
     assert set(gemm_choice.measure(CPU, 96, watch).ways) == set(ran) == set(COMPILED)
@@ -299,6 +300,23 @@ def test_the_child_notices_one_digit(which: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gemm_trial, "digits_by", wrong)
     shape = "2 × 33 × 40 × 48" if which == "the first" else "1 × 1 × 1 × 16"
     assert gemm_trial.compare(CPU, "descriptors", SMALL, 3) == f"other digits at {shape}"
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_the_child_notices_one_digit_by_choice(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(way: str, a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+        digits = digits_chosen_by("descriptors", a, b, choice)
+        r = int(choice[0])
+        if r:
+            digits[r - 1, -1, 0] ^= r == wrong
+        return digits
+
+    monkeypatch.setattr(gemm_trial, "digits_chosen_by", other)
+    expected = f"other digits at 2 × 33 × 40 × 48, {wrong} moduli by choice"
+    assert gemm_trial.compare(CPU, "descriptors", SMALL, 1) == expected
+
+
+def test_the_child_says_where_a_way_does_not_apply() -> None:
     assert gemm_trial.compare(CPU, "descriptors", (Shape(2, 3, 4, 41, 41),), 1) == "does not take 2 × 3 × 4 × 41"
 
 

@@ -21,9 +21,17 @@ from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem
 from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.triton import engine as engine_module
 from gemmulate.engines.triton import gemm_choice, gemm_ways, library_gemm
-from gemmulate.engines.triton.described_gemm import Tile, described_gemm, described_tile, plane_rows
+from gemmulate.engines.triton import resident as resident_module
+from gemmulate.engines.triton.chosen import MOST_MODULI, choice_of_moduli
+from gemmulate.engines.triton.described_gemm import (
+    Tile,
+    described_gemm,
+    described_gemm_chosen,
+    described_tile,
+    plane_rows,
+)
 from gemmulate.engines.triton.engine import TritonEngine
-from gemmulate.engines.triton.gemm_ways import WAYS, applies, digits_by, ways_of
+from gemmulate.engines.triton.gemm_ways import WAYS, applies, digits_by, digits_chosen_by, ways_of
 
 CPU = torch.device("cpu")
 OTHER = "native" if next(r for r in gm.engines() if r.name == "native").available else "reference"
@@ -71,6 +79,34 @@ def test_the_deepest_sums_through_descriptors() -> None:
     a = torch.full((3, 2, 65_280), -128, dtype=torch.int8)
     a[:, 1] = 127
     assert (described_gemm(a, a, system, Tile(16, 16, 4096, 4, 1, 1)).numpy() == digits_of(a, a, system)).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, MOST_MODULI])
+def test_as_many_moduli_as_the_device_says(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all planes, whole and a panel of rows; nothing is written beyond them."""
+    a, b = planes(MOST_MODULI, 21, 33, 48), planes(MOST_MODULI, 35, 33, 48, 1)
+    system, choice = ResidueSystem(INT8_MODULI), choice_of_moduli(count, CPU)
+    choice[1:] = -1  # fields that are not read
+    real = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda shape, **options: real(shape, **options).fill_(251))
+    for part in (slice(None), slice(3, 20)):
+        expected = digits_of(a[:, part], b, system)[:count]
+        for got in (
+            described_gemm_chosen(a[:, part], b, choice, SMALL),
+            *(digits_chosen_by(way, a[:, part], b, choice) for way in ("pointers", "descriptors", "library")),
+        ):
+            assert got.shape == (MOST_MODULI, len(a[0, part]), 35)
+            assert (got[:count].numpy() == expected).all()
+            assert (got[count:] == 251).all()
+
+
+def test_a_choice_where_descriptors_do_not_apply() -> None:
+    a, b = planes(3, 5, 41, 41), planes(3, 7, 41, 41, 1)
+    choice, expected = choice_of_moduli(2, CPU), digits_of(a, b, ResidueSystem(INT8_MODULI[:3]))
+    for way in WAYS:
+        assert (digits_chosen_by(way, a, b, choice)[:2].numpy() == expected[:2]).all(), way
+    with pytest.raises(ValueError, match="use residue_gemm"):
+        described_gemm_chosen(a, b, choice)
 
 
 @exact_library
@@ -194,6 +230,8 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A device with all ways, each the interpreter's "pointers" unless `act` has something else for it."""
     watch = Watch({"pointers": 4.0, "descriptors": 3.0, "warpgroups": 1.0, "clusters": 1.5, "library": 2.0})
     act: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    act_by_choice: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    by_choice: list[tuple[str, int]] = []
     known: dict[Any, torch.Tensor] = {}  # the same planes are multiplied over and over
 
     def run(way: str, a: torch.Tensor, b: torch.Tensor, system: ResidueSystem) -> torch.Tensor:
@@ -203,11 +241,22 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
             known[key] = digits_by("pointers", a, b, system)
         return act.get(way, lambda digits: digits)(known[key].clone())
 
+    def run_by_choice(way: str, a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+        by_choice.append((way, int(choice[0])))
+        return act_by_choice.get(way, lambda digits: digits)(known[a.shape, b.shape].clone())
+
     monkeypatch.setattr(gemm_choice, "digits_by", run)
+    monkeypatch.setattr(gemm_choice, "digits_chosen_by", run_by_choice)
     monkeypatch.setattr(gemm_choice, "usable_ways", lambda device: WAYS)
     monkeypatch.setattr(gemm_choice, "applies", lambda way, a, b: way == "pointers" or a.shape[2] % 16 == 0)
     gemm_choice.forget()
-    yield SimpleNamespace(watch=watch, act=act, measure=lambda: gemm_choice.measure(CPU, 96, watch))
+    yield SimpleNamespace(
+        watch=watch,
+        act=act,
+        act_by_choice=act_by_choice,
+        by_choice=by_choice,
+        measure=lambda: gemm_choice.measure(CPU, 96, watch),
+    )
     gemm_choice.forget()
 
 
@@ -217,6 +266,7 @@ def test_the_fastest_comes_first(ways: SimpleNamespace) -> None:
     assert str(found).startswith("warpgroups 1e+03 ms, clusters 1.5e+03 ms, library 2e+03 ms")
     assert str(found).endswith("for 3 × 96³")
     assert ways.watch.timed == [way for way in WAYS for _ in range(gemm_choice.RUNS)]
+    assert ways.by_choice == [(way, 2) for way in WAYS if way != "library" for _shape in range(2)]
     ways.watch.seconds["pointers"] = 0.5
     assert ways.measure().ways[0] == "pointers"
 
@@ -250,6 +300,17 @@ def test_wrong_ways_are_left_out(wrong: str, ways: SimpleNamespace) -> None:
     assert expected in message
 
 
+def test_a_way_that_is_wrong_by_choice_is_left_out(ways: SimpleNamespace) -> None:
+    def act(digits: torch.Tensor) -> torch.Tensor:
+        digits[1, 5, 7] ^= 1
+        return digits
+
+    ways.act_by_choice["warpgroups"] = act
+    ways.act_by_choice["clusters"] = lambda digits: digits ^ (torch.arange(3, dtype=torch.uint8) == 2)[:, None, None]
+    with pytest.warns(RuntimeWarning, match="'warpgroups' to residue products is left out"):
+        assert ways.measure().ways == ("clusters", "library", "descriptors", "pointers")  # beyond r is nobody's
+
+
 def test_without_the_present_kernel_nothing_is_chosen(ways: SimpleNamespace) -> None:
     def act(digits: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("out of memory")
@@ -273,15 +334,17 @@ class OnCuda:
 @pytest.fixture
 def cuda(ways: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """CUDA devices on which measuring takes the stand-in's times; `measured` says which were measured."""
-    state = SimpleNamespace(measured=[], capturing=False, memory=80 << 30, ways=ways)
+    state = SimpleNamespace(measured=[], capturing=False, waits=0, memory=80 << 30, ways=ways)
 
     def measure(device: torch.device, size: int, watch: Any) -> gemm_choice.Measured:
         assert not state.capturing
+        assert not state.waits
         state.measured.append((device.index, size))
         return gemm_choice.Measured(size, (("library", 1.0), ("descriptors", 2.0), ("pointers", 3.0)))
 
     monkeypatch.setattr(gemm_choice, "measure", measure)
     monkeypatch.setattr(gemm_choice, "capturing", lambda: state.capturing)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: state.waits)
     monkeypatch.setattr(gemm_choice, "TorchStopwatch", lambda: ways.watch)
     monkeypatch.setattr(gemm_choice, "TorchLibrary", lambda name: SimpleNamespace(memory=lambda: state.memory))
     return state
@@ -316,6 +379,43 @@ def test_nothing_is_measured_while_a_graph_is_captured(cuda: SimpleNamespace) ->
     assert choose() == "library"
     cuda.capturing = True
     assert choose() == "library"
+    assert len(cuda.measured) == 1
+
+
+def test_nothing_is_measured_where_waits_are_reported(cuda: SimpleNamespace) -> None:
+    cuda.waits = 2
+    assert choose() == by_choice() == "pointers"
+    cuda.waits = 0
+    assert choose() == "library"
+    cuda.waits = 1
+    assert choose() == "library"
+
+
+def by_choice(m: int = 8192, n: int = 8192, depth: int = 8192, moduli: int = MOST_MODULI) -> str:
+    a: Any = OnCuda(moduli, m, depth)
+    b: Any = OnCuda(moduli, n, depth)
+    return gemm_choice.way_for_a_choice(a, b)
+
+
+def test_the_fastest_that_reads_a_choice(cuda: SimpleNamespace) -> None:
+    """Not the library; work is counted for the moduli that are usual, whatever planes there are."""
+    assert by_choice() == "descriptors"
+    assert cuda.measured == [(0, 4096)]
+    assert by_choice(depth=8191) == "pointers"
+    side = gemm_choice.LEAST_WORK // (15 * 8192 * 8192)
+    assert by_choice(depth=(side + 16) // 16 * 16) == "descriptors"
+    assert by_choice(depth=side // 16 * 16, moduli=49) == "pointers"
+    assert by_choice(64, 64, 64) == "pointers"
+
+
+def test_a_capture_takes_what_was_measured_before(cuda: SimpleNamespace) -> None:
+    cuda.capturing = True
+    assert by_choice() == "pointers"
+    assert not cuda.measured
+    cuda.capturing = False
+    assert choose() == "library"
+    cuda.capturing = True
+    assert by_choice() == "descriptors"
     assert len(cuda.measured) == 1
 
 
@@ -366,3 +466,25 @@ def test_the_engine_takes_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     engine = TritonEngine("triton", "cpu", fused=False)
     assert bits(gm.matmul(a, b, accuracy="fast", engine=engine)) == bits(gm.matmul(a, b, accuracy="fast", engine=OTHER))
     assert asked
+
+
+@pytest.mark.parametrize("way", ["descriptors", "library", None])
+def test_named_grades_by_a_choice(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resident part of the engine goes by the way that is set, or asks; bits are another engine's."""
+    taken: list[str] = []
+
+    def watched(which: str, *rest: Any) -> Any:
+        taken.append(which)
+        return digits_chosen_by(which, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(resident_module, "digits_chosen_by", watched)
+    if way is None:
+        monkeypatch.setattr(resident_module, "way_for_a_choice", lambda a, b: "descriptors")
+    else:
+        monkeypatch.setattr(resident_module, "way_for_a_choice", None)
+    engine = TritonEngine("triton", "cpu", fused=False, way=way)
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((20, 64)), rng.standard_normal((64, 9))
+    out = gm.matmul(torch.from_numpy(a), torch.from_numpy(b), accuracy="fast", engine=engine)
+    assert bits(out) == bits(gm.matmul(a, b, accuracy="fast", engine=OTHER))
+    assert set(taken) == {way or "descriptors"}

@@ -36,7 +36,9 @@ def digits_by_source(
     programs: int,
     ctas: int,
     times: tuple[bool, bool],
+    chosen: int | None = None,
 ) -> Any:
+    """Digits of all planes, or of as many as the device's memory says; 255 where none are written."""
     (moduli, m, depth), n = a.shape, b.shape[1]
     digits = np.full(moduli * m * n + 64, 255, dtype=np.uint8)
     table = reduction_table(system, torch.device("cpu")).numpy().reshape(-1)
@@ -45,14 +47,18 @@ def digits_by_source(
         shape, strides = as_matrix(x)
         return Descriptor(torch.as_strided(x, shape, strides).numpy(), (block, BLOCK_K))
 
-    tiles = moduli * -(-m // BLOCK_M) * -(-n // BLOCK_N)
+    plane_tiles = -(-m // BLOCK_M) * -(-n // BLOCK_N)
+    tiles = moduli * plane_tiles
+    count = Pointer(np.array([0 if chosen is None else chosen], dtype=np.int32))
+    tiles_given = tiles if chosen is None else plane_tiles
     helpers = [getattr(module, name).fn for name in ("place_of", "load_step")]
     for program in range(min(programs, tiles)):
         Device(program, min(programs, tiles), ctas, *times).run(
             kernel,
             helpers,
-            *(described(a, BLOCK_M), described(b, BLOCK_N), Pointer(table), Pointer(digits)),
-            *(m, n, depth, plane_rows(a), plane_rows(b), tiles, BLOCK_M, BLOCK_N, BLOCK_K, 8, STAGES, ctas),
+            *(described(a, BLOCK_M), described(b, BLOCK_N), Pointer(table), count, Pointer(digits)),
+            *(m, n, depth, plane_rows(a), plane_rows(b), tiles_given, BLOCK_M, BLOCK_N, BLOCK_K, 8, STAGES, ctas),
+            chosen is not None,
         )
     assert (digits[moduli * m * n :] == 255).all()
     return digits[: moduli * m * n].reshape(moduli, m, n)
@@ -92,6 +98,21 @@ def test_digits(
     assert (got == expected(a, b, system)).all()
 
 
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("ctas", [1, 2])
+@pytest.mark.parametrize("chosen", [0, 1, 3, 4])
+@pytest.mark.parametrize("programs", [1, 5, 64])
+def test_digits_of_as_many_moduli_as_the_device_says(
+    programs: int, chosen: int, ctas: int, times: tuple[bool, bool]
+) -> None:
+    """Programs are as many as all planes' tiles ask for; those left over copy nothing, and nothing else is written."""
+    system = ResidueSystem(INT8_MODULI[:4])
+    a, b = operands(4, 20, 37, 77, 80)
+    got = digits_by_source(module.warpgroup_gemm_kernel.fn, a, b, system, programs, ctas, times, chosen)
+    assert (got[:chosen] == expected(a, b, system)[:chosen]).all()
+    assert (got[chosen:] == 255).all()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "ctas"),
     [
@@ -103,6 +124,8 @@ def test_digits(
         ("(ahead < whole) | (after < tiles)", "ahead < whole", 1),
         ("gl.where(over, ahead - whole, ahead)", "ahead", 1),
         ("mbarrier.wait(full.index(read), phase)", "pass", 1),
+        ("there = first < tiles", "there = True", 1),
+        ("tiles *= gl.load(count)", "pass", 1),
     ],
 )
 def test_stand_ins_notice_what_is_wrong(old: str, new: str, ctas: int) -> None:
@@ -120,12 +143,27 @@ def test_stand_ins_notice_what_is_wrong(old: str, new: str, ctas: int) -> None:
 
     def right(times: tuple[bool, bool]) -> bool:
         try:
-            got = digits_by_source(names["warpgroup_gemm_kernel"], a, b, system, 2, ctas, times)
+            got = [
+                digits_by_source(names["warpgroup_gemm_kernel"], a, b, system, 2, ctas, times, chosen)
+                for chosen in (None, 2, 0)
+            ]
         except AssertionError:
             return False
-        return bool((got == expected(a, b, system)).all())
+        return bool((np.stack(got[:2]) == expected(a, b, system)).all() and (got[2] == 255).all())
 
     assert not all(right(times) for times in TIMES)
+
+
+def test_the_unchanged_source_passes_what_notices() -> None:
+    system = ResidueSystem(INT8_MODULI[:2])
+    a, b = operands(2, 20, 40, 100, 112)
+    for times in TIMES:
+        got = [
+            digits_by_source(module.warpgroup_gemm_kernel.fn, a, b, system, 2, 1, times, chosen)
+            for chosen in (None, 2, 0)
+        ]
+        assert (np.stack(got[:2]) == expected(a, b, system)).all()
+        assert (got[2] == 255).all()
 
 
 def test_planes_that_the_kernel_does_not_take() -> None:

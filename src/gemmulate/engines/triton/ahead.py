@@ -202,26 +202,27 @@ def _plane_sums(kind: int, capability: int) -> Variant:
 _DESCRIBED_SIZES = {**dict.fromkeys(("m", "n", "depth", "rows_a", "rows_b"), "i32"), "tiles": "i32"}
 
 
-def _described_gemm(capability: int) -> Variant:
+def _described_gemm(capability: int, chooses: bool = False) -> Variant:
     tile = described_gemm.described_tile(capability)
     assert tile is not None
     a, b = (f"tensordesc<i8[{vectors}, {tile.block_k}]>" for vectors in (tile.block_m, tile.block_n))
-    arguments = {"a": a, "b": b, "table": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
+    arguments = {"a": a, "b": b, "table": "*i32", "count": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
     constants = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "BLOCK_K": tile.block_k, "GROUP": 8}
-    constants |= {"SPECIALIZED": tile.specialized}
+    constants |= {"SPECIALIZED": tile.specialized, "CHOSEN": chooses}
     kernel = described_gemm.described_gemm_kernel
-    return Variant("described_gemm int8", kernel, arguments, constants, tile.warps, tile.stages)
+    name = f"described_gemm{'_chosen' if chooses else ''} int8"
+    return Variant(name, kernel, arguments, constants, tile.warps, tile.stages)
 
 
-def _warpgroup_gemm(ctas: int) -> Variant:
+def _warpgroup_gemm(ctas: int, chooses: bool = False) -> Variant:
     from gemmulate.engines.triton import warpgroup_gemm as module  # Gluon is for these GPUs alone
 
     blocks, layouts = (ctas * module.BLOCK_M, module.BLOCK_N), module.operand_layouts(ctas)
     a, b = (f"tensordesc<i8[{v}, {module.BLOCK_K}],{layout!r}>" for v, layout in zip(blocks, layouts, strict=True))
-    arguments = {"a": a, "b": b, "table": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
+    arguments = {"a": a, "b": b, "table": "*i32", "count": "*i32", "digits": "*u8", **_DESCRIBED_SIZES}
     constants = {"BLOCK_M": blocks[0], "BLOCK_N": module.BLOCK_N, "BLOCK_K": module.BLOCK_K, "GROUP": 8}
-    constants |= {"STAGES": module.STAGES, "CTAS": ctas}
-    name = "warpgroup_gemm int8" + (f", {ctas} SMs" if ctas > 1 else "")
+    constants |= {"STAGES": module.STAGES, "CTAS": ctas, "CHOSEN": chooses}
+    name = f"warpgroup_gemm{'_chosen' if chooses else ''} int8" + (f", {ctas} SMs" if ctas > 1 else "")
     return Variant(name, module.warpgroup_gemm_kernel, arguments, constants, module.WARPS, ctas=ctas, gluon=True)
 
 
@@ -331,6 +332,8 @@ def variants(capability: int) -> tuple[Variant, ...]:
         _fused(20, capability),
         *(_deconstruct_chosen(tier, "float64") for tier in range(len(chosen.DIGIT_TIERS))),
         _gemm_chosen(capability),
+        *((_described_gemm(capability, True),) if capability >= 90 else ()),
+        *((_warpgroup_gemm(1, True), _warpgroup_gemm(2, True)) if capability == 90 else ()),
         *(_recombine_chosen(tier, check) for tier in range(2) for check in (False, True)),
         *(_recombine_chosen(tier, True) for tier in range(2, len(recombine_chosen.tiers()))),
     )

@@ -51,6 +51,18 @@ _DIGIT_BITS = tl.constexpr(DIGIT_BITS)
 _PROGRAMS, _PRODUCT_PROGRAMS = 32, 1
 
 
+def moduli_of(choice: torch.Tensor) -> torch.Tensor:
+    """r as one int32 on the device."""
+    return choice[int(MODULI.value) : int(MODULI.value) + 1]
+
+
+def choice_of_moduli(r: int, device: torch.device) -> torch.Tensor:
+    """A choice for products alone."""
+    choice = torch.zeros(FIELDS, dtype=torch.int32, device=device)
+    moduli_of(choice).fill_(r)
+    return choice
+
+
 def programs_for(device: torch.device, items: int, each: int = _PROGRAMS) -> int:
     """Programs that share the items of a launch between them."""
     if device.type != "cuda":
@@ -209,18 +221,20 @@ def residue_gemm_chosen_kernel(
 def residue_gemm_chosen(
     a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor, blocks: Blocks | None = None
 ) -> torch.Tensor:
-    """The CRT digits Σ_k a_lik b_ljk mod m_l, uint8, shape (49, m, n), of which the first r are written.
+    """The CRT digits Σ_k a_lik b_ljk mod m_l, uint8, shape (planes, m, n), of which the first r are written.
 
-    a (49, m, depth) and b (49, n, depth): int8, any depth; choice (8,), int32. Exact. `blocks` as `gemm_blocks`.
+    a (planes, m, depth) and b (planes, n, depth): int8, any depth, of the first INT8 moduli, r of them or more; choice
+    (8,), int32. Exact. `blocks` as `gemm_blocks`.
     """
     block_m, block_n, block_k, warps, stages = blocks or gemm_blocks(0, capability_of(a.device))
     kind, strides, even, shallow = plane_arguments(a, b, block_k)
-    m, n, depth = a.shape[-2], b.shape[-2], a.shape[-1]
+    planes, m, depth = a.shape
+    n = b.shape[-2]
     empty = torch.empty if depth else torch.zeros
-    digits: torch.Tensor = empty((MOST_MODULI, m, n), dtype=torch.uint8, device=a.device)
+    digits: torch.Tensor = empty((planes, m, n), dtype=torch.uint8, device=a.device)
     if digits.numel() == 0 or depth == 0:
         return digits
-    items = MOST_MODULI * triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
+    items = planes * triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
     residue_gemm_chosen_kernel[(programs_for(a.device, items, _PRODUCT_PROGRAMS),)](
         a,
         b,

@@ -1,7 +1,8 @@
 """Products of INT8 residue planes that load through tensor descriptors (TMA), in a grid that stays on the device.
 
 The digits of `residue_gemm`, by other loads: one thread asks for a tile, where there each thread keeps addresses and
-asks for 16 bytes at a time. A program goes from tile to tile and from modulus to modulus.
+asks for 16 bytes at a time. A program goes from tile to tile and from modulus to modulus; how many moduli there are may
+be known on the device alone.
 
 The planes (moduli, vectors, depth) of an operand are one matrix to the descriptor, the moduli below each other. Entries
 beyond the depth are zeros of the hardware; vectors past a plane's end are the next plane's, and no digit of theirs is
@@ -17,8 +18,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.residue_system import ResidueSystem, _system
 from gemmulate.engines.torch import capability_of
+from gemmulate.engines.triton.chosen import MOST_MODULI, moduli_of
 from gemmulate.engines.triton.residue_gemm import DEPTH, reduce, reduction_table, tile_of
 
 _TMA_BYTES = 16  # addresses and strides of a descriptor are multiples of it
@@ -61,6 +63,7 @@ def described_gemm_kernel(
     a,
     b,
     table,
+    count,
     digits,
     m,
     n,
@@ -73,9 +76,15 @@ def described_gemm_kernel(
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
     SPECIALIZED: tl.constexpr,
+    CHOSEN: tl.constexpr,
 ):
-    """Tiles of all moduli; rows_a, rows_b: rows of the descriptors' matrices from one plane to the next."""
+    """Tiles of all moduli; rows_a, rows_b: rows of the descriptors' matrices from one plane to the next.
+
+    CHOSEN: tiles are those of one plane, and the moduli as many as `count` points to.
+    """
     plane_tiles = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)
+    if CHOSEN:
+        tiles *= tl.load(count)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), warp_specialize=SPECIALIZED):
         modulus = tile // plane_tiles
         tile_m, tile_n = tile_of(tile % plane_tiles, m, n, BLOCK_M, BLOCK_N, GROUP)
@@ -130,6 +139,19 @@ def multiprocessors(device: torch.device) -> int:
 
 def described_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, tile: Tile | None = None) -> torch.Tensor:
     """`residue_gemm` of INT8 planes that `describes` allows: the same digits. `tile` as `described_tile`."""
+    return _launched(a, b, system, None, tile)
+
+
+def described_gemm_chosen(
+    a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor, tile: Tile | None = None
+) -> torch.Tensor:
+    """`residue_gemm_chosen` of INT8 planes that `describes` allows: the same digits, and as many are written."""
+    return _launched(a, b, _system(MOST_MODULI), moduli_of(choice), tile)
+
+
+def _launched(
+    a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, count: torch.Tensor | None, tile: Tile | None
+) -> torch.Tensor:
     tile = tile or described_tile(capability_of(a.device))
     rows_a, rows_b = plane_rows(a), plane_rows(b)
     if tile is None or rows_a is None or rows_b is None:
@@ -139,23 +161,26 @@ def described_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, tile
         )
     (moduli, m, depth), n = a.shape, b.shape[1]
     digits = torch.empty((moduli, m, n), dtype=torch.uint8, device=a.device)
-    tiles = moduli * triton.cdiv(m, tile.block_m) * triton.cdiv(n, tile.block_n)
-    described_gemm_kernel[(min(tiles, tile.programs * multiprocessors(a.device)),)](
+    plane_tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, tile.block_n)
+    table = reduction_table(system, a.device)
+    described_gemm_kernel[(min(moduli * plane_tiles, tile.programs * multiprocessors(a.device)),)](
         TensorDescriptor(a, *as_matrix(a), [tile.block_m, tile.block_k]),
         TensorDescriptor(b, *as_matrix(b), [tile.block_n, tile.block_k]),
-        reduction_table(system, a.device),
+        table,
+        table if count is None else count,
         digits,
         m,
         n,
         depth,
         rows_a,
         rows_b,
-        tiles,
+        moduli * plane_tiles if count is None else plane_tiles,
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k,
         GROUP=8,
         SPECIALIZED=tile.specialized,
+        CHOSEN=count is not None,
         num_warps=tile.warps,
         num_stages=tile.stages,
         enable_fp_fusion=False,

@@ -112,7 +112,7 @@ class TritonEngine(ArrayEngine):
         self._fused = fused  # None: by depth and moduli
         self._way = way  # None: by time
         self._small_by_dots = self._device.type == "cuda"  # the interpreter takes elements one after the other
-        self._resident = TritonResident(library, self._current) if plane_format == "int8" else None
+        self._resident = TritonResident(library, self._current, way) if plane_format == "int8" else None
 
     def _int32(self, x: Array) -> torch.Tensor:
         if isinstance(x, TorchArray):

@@ -7,8 +7,8 @@ them. A way whose digits are not those of `residue_gemm`, on these planes or on 
 with a RuntimeWarning, and so is one that raises. Every product from then on takes the fastest way that applies to it.
 Results do not depend on the choice: all ways give the same bits.
 
-Nothing is measured in Triton's interpreter, nor while a CUDA graph is captured, when nothing may wait for the device:
-there the way is what was chosen before, or "pointers".
+Nothing is measured in Triton's interpreter, nor while a CUDA graph is captured or torch reports waits for the device
+(`set_sync_debug_mode`): there the way is what was chosen before, or "pointers".
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem
 from gemmulate.engines.stopwatch import Stopwatch, TorchStopwatch
 from gemmulate.engines.torch import TorchLibrary
 from gemmulate.engines.torch_array import capturing
+from gemmulate.engines.triton.chosen import choice_of_moduli
 from gemmulate.engines.triton.gemm_proofs import usable_ways
-from gemmulate.engines.triton.gemm_ways import Way, applies, digits_by
+from gemmulate.engines.triton.gemm_ways import READ_A_CHOICE, WAYS, Way, applies, digits_by, digits_chosen_by
 from gemmulate.engines.triton.library_gemm import SUMS
 
 # Products m n k of all moduli from which on the choice matters: 2^38 take an H200 0.3 ms at its INT8 rate. To measure
 # takes it some 20 ms, and its compiler seconds once (Triton keeps what it compiled on disk): a single product of less
 # would never earn that.
 LEAST_WORK = 1 << 38
+ASSUMED_MODULI = 15  # where the device alone knows how many: what "fp64" takes of ordinary data
 MODULI = 3
 SIZES = (4096, 2048, 1024)
 RUNS = 5
@@ -66,17 +68,30 @@ def forget() -> None:
 
 def chosen_way(a: torch.Tensor, b: torch.Tensor) -> Way:
     """The way for planes a (moduli, m, depth) and b (moduli, n, depth); measures where that is due."""
+    return _fastest(a, b, a.shape[0], WAYS)
+
+
+def way_for_a_choice(a: torch.Tensor, b: torch.Tensor) -> Way:
+    """The way for planes of which a choice in device memory says how many count; measures where that is due."""
+    return _fastest(a, b, ASSUMED_MODULI, READ_A_CHOICE)
+
+
+def _fastest(a: torch.Tensor, b: torch.Tensor, moduli: int, among: tuple[Way, ...]) -> Way:
     if a.dtype != torch.int8 or a.device.type != "cuda":
         return "pointers"
-    work = a.numel() * b.shape[1]
-    if work < LEAST_WORK:
+    if moduli * a.shape[1] * a.shape[2] * b.shape[1] < LEAST_WORK:
         return "pointers"
     measured = _KEPT.get(a.device)
-    if measured is None and not capturing():
+    if measured is None and _may_wait():
         measured = measured_ways(a.device)
     if measured is None:
         return "pointers"
-    return next(way for way in measured.ways if applies(way, a, b))
+    return next(way for way in measured.ways if way in among and applies(way, a, b))
+
+
+def _may_wait() -> bool:
+    """Whether the host may wait for the device: no capture, and no mode of torch that reports every wait."""
+    return not capturing() and not torch.cuda.get_sync_debug_mode()
 
 
 def measured_ways(device: torch.device) -> Measured | None:
@@ -116,7 +131,7 @@ def measure(device: torch.device, size: int, watch: Stopwatch) -> Measured:
     for way in usable_ways(device):
         try:
             for planes, digits in zip(((a, b), odd), expected, strict=True):
-                if applies(way, *planes) and not torch.equal(digits_by(way, *planes, system), digits):
+                if applies(way, *planes) and not _gives(way, *planes, system, digits):
                     raise ArithmeticError("its digits are others")
             if applies(way, a, b):
                 seconds[way] = median_seconds(watch, lambda way=way: digits_by(way, a, b, system))  # type: ignore[misc]
@@ -131,6 +146,16 @@ def measure(device: torch.device, size: int, watch: Stopwatch) -> Measured:
                 stacklevel=2,
             )
     return Measured(size, tuple(sorted(seconds.items(), key=lambda item: item[1])))
+
+
+def _gives(way: Way, a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, digits: torch.Tensor) -> bool:
+    """Whether a way gives these digits, and all but the last modulus's where the device alone knows how many."""
+    if not torch.equal(digits_by(way, a, b, system), digits):
+        return False
+    if way not in READ_A_CHOICE:
+        return True
+    fewer = len(a) - 1
+    return torch.equal(digits_chosen_by(way, a, b, choice_of_moduli(fewer, a.device))[:fewer], digits[:fewer])
 
 
 def median_seconds(watch: Stopwatch, run: Callable[[], object], runs: int = RUNS) -> float:

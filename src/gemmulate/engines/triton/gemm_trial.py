@@ -24,8 +24,9 @@ from typing import IO, Any
 import torch
 
 from gemmulate.engines.residue_system import INT8_MODULI, ResidueSystem
+from gemmulate.engines.triton.chosen import choice_of_moduli
 from gemmulate.engines.triton.gemm_proofs import SAME, hand_written_ways, keep, proofs
-from gemmulate.engines.triton.gemm_ways import Way, applies, digits_by
+from gemmulate.engines.triton.gemm_ways import Way, applies, digits_by, digits_chosen_by
 
 LIMIT_S = 180.0  # for each way; compiling takes most of it
 BEGUN = "begun"  # printed before the first product by the way: what went wrong before says nothing of it
@@ -145,6 +146,11 @@ def compare(device: torch.device, way: Way, shapes: Sequence[Shape], repeats: in
             return f"does not take {where}"
         if not all(torch.equal(digits_by(way, a, b, system), expected) for _ in range(repeats)):
             return f"other digits at {where}"
+        # As many moduli as the device's memory says: none, some, all, one product after the other.
+        for r in [turn % (len(a) + 1) for turn in range(max(repeats, len(a) + 1))]:
+            digits = digits_chosen_by(way, a, b, choice_of_moduli(r, device))
+            if not torch.equal(digits[:r], expected[:r]):
+                return f"other digits at {where}, {r} moduli by choice"
     return SAME
 
 

@@ -6,7 +6,8 @@
 - "clusters": the same, two SMs sharing one operand's loads;
 - "library": `library_gemm`, cuBLAS and a reduction of its sums.
 
-All but the first take INT8 planes alone, and only where `applies` says so. Every way is exact, so that no bit depends
+All but the first take INT8 planes alone, and only where `applies` says so. All but the last multiply as many moduli as
+a choice in device memory says, too (`digits_chosen_by`). Every way is exact, so that no bit depends
 on which one runs. `gemm_choice` chooses by time.
 """
 
@@ -20,12 +21,14 @@ import triton
 
 from gemmulate.engines.residue_system import ResidueSystem
 from gemmulate.engines.torch import capability_of
-from gemmulate.engines.triton.described_gemm import described_gemm, described_tile, describes
+from gemmulate.engines.triton.chosen import residue_gemm_chosen
+from gemmulate.engines.triton.described_gemm import described_gemm, described_gemm_chosen, described_tile, describes
 from gemmulate.engines.triton.library_gemm import has_library_gemm, library_gemm
 from gemmulate.engines.triton.residue_gemm import residue_gemm
 
 Way = Literal["pointers", "descriptors", "warpgroups", "clusters", "library"]
 WAYS: tuple[Way, ...] = ("pointers", "descriptors", "warpgroups", "clusters", "library")
+READ_A_CHOICE = WAYS[:-1]  # the launches of "library" are as many as the moduli, which the host has to know
 _ON_HOPPER: dict[Way, int] = {"warpgroups": 1, "clusters": 2}  # SMs of a program
 
 
@@ -68,6 +71,16 @@ def digits_by(way: Way, a: torch.Tensor, b: torch.Tensor, system: ResidueSystem)
         digits: torch.Tensor = _warpgroup_gemm().warpgroup_gemm(a, b, system, _ON_HOPPER[way])
         return digits
     return described_gemm(a, b, system)
+
+
+def digits_chosen_by(way: Way, a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+    """`residue_gemm_chosen(a, b, choice)` by a way that applies and can; by "pointers" where it does not."""
+    if way == "pointers" or way not in READ_A_CHOICE or not applies(way, a, b):
+        return residue_gemm_chosen(a, b, choice)
+    if way in _ON_HOPPER:
+        digits: torch.Tensor = _warpgroup_gemm().warpgroup_gemm_chosen(a, b, choice, _ON_HOPPER[way])
+        return digits
+    return described_gemm_chosen(a, b, choice)
 
 
 def _warpgroup_gemm() -> Any:

@@ -20,16 +20,18 @@ from gemmulate.engines.base import NO_EXPONENT, Array, dtype_name
 from gemmulate.engines.resident import ChoiceRules, ResidentFloats
 from gemmulate.engines.residue_system import INT8_MODULI
 from gemmulate.engines.triton import choose, survey
-from gemmulate.engines.triton.chosen import LIMIT, deconstruct_chosen, residue_gemm_chosen
+from gemmulate.engines.triton.chosen import LIMIT, deconstruct_chosen
 from gemmulate.engines.triton.exact_dot import exact_dots_where
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
+from gemmulate.engines.triton.gemm_choice import way_for_a_choice
+from gemmulate.engines.triton.gemm_ways import Way, digits_chosen_by
 from gemmulate.engines.triton.recombine_chosen import recombine_chosen
 
 # Bytes of the CRT digits of a panel of rows: of 49 moduli where some 15 are written, so that panels are no shorter.
 _DIGITS = 1 << 31
 # Bytes of the int32 sums of magnitudes of a panel of rows.
 _SUMS = 1 << 29
-_TILE = 128  # rows of a product's tile: a panel is whole ones
+_TILE = 256  # rows of the highest tile of a product: a panel is whole ones
 
 
 class Side(NamedTuple):
@@ -68,12 +70,15 @@ def _here(step: Callable[..., Any]) -> Callable[..., Any]:
 
 @final
 class TritonResident(ResidentFloats):
-    """INT8 planes; `current` makes a device torch's current one."""
+    """INT8 planes; `current` makes a device torch's current one; `way` to the digits, by time if None."""
 
     moduli = len(INT8_MODULI)
 
-    def __init__(self, library: Library, current: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(
+        self, library: Library, current: Callable[[], AbstractContextManager[Any]], way: Way | None = None
+    ) -> None:
         self._library = library
+        self._way = way
         self.current = current
 
     def _floats(self, x: Array) -> tuple[Tensor, FloatLayout]:
@@ -179,7 +184,9 @@ class TritonResident(ResidentFloats):
             part = slice(start, min(start + step, height))
             here = slice(first + part.start, first + part.stop)
             with spans.span(spans.PRODUCTS):
-                digits = residue_gemm_chosen(left.planes[:, part], right.planes, choice)
+                planes = left.planes[:, part]
+                way = self._way or way_for_a_choice(planes, right.planes)
+                digits = digits_chosen_by(way, planes, right.planes, choice)
             recombine_chosen(
                 digits,
                 choice,

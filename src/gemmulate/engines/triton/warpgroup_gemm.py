@@ -29,7 +29,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from gemmulate.engines.residue_system import ResidueSystem
+from gemmulate.engines.residue_system import ResidueSystem, _system
+from gemmulate.engines.triton.chosen import MOST_MODULI, moduli_of
 from gemmulate.engines.triton.described_gemm import as_matrix, describes, multiprocessors, plane_rows
 from gemmulate.engines.triton.residue_gemm import reduction_table
 
@@ -65,6 +66,7 @@ def warpgroup_gemm_kernel(
     a,
     b,
     table,
+    count,
     digits,
     m,
     n,
@@ -78,6 +80,7 @@ def warpgroup_gemm_kernel(
     GROUP: gl.constexpr,
     STAGES: gl.constexpr,
     CTAS: gl.constexpr,
+    CHOSEN: gl.constexpr,
 ):
     """Arguments as `described_gemm_kernel`; blocks are those of CTAS SMs. Depth > (STAGES − 2) BLOCK_K."""
     x = gl.allocate_shared_memory(gl.int8, [STAGES, BLOCK_M, BLOCK_K], a.layout)
@@ -95,10 +98,13 @@ def warpgroup_gemm_kernel(
     rows_of_warps: gl.constexpr = gl.BlockedLayout([1, 16], lanes, [gl.num_warps(), 1], [1, 0], halves)
     whole = (depth + BLOCK_K - 1) // BLOCK_K * BLOCK_K
 
+    if CHOSEN:
+        tiles *= gl.load(count)
     first = gl.program_id(0)
     modulus, i0, j0 = place_of(first, m, n, BLOCK_M, BLOCK_N, GROUP)
+    there = first < tiles  # else this program ends at once, and no copy may arrive after it
     for slot in gl.static_range(STAGES - 1):
-        load_step(a, b, x, y, full, modulus * rows_a + i0, modulus * rows_b + j0, slot * BLOCK_K, slot, True)
+        load_step(a, b, x, y, full, modulus * rows_a + i0, modulus * rows_b + j0, slot * BLOCK_K, slot, there)
     read, phase, refilled = 0, 0, STAGES - 1
     for tile in range(first, tiles, gl.num_programs(0)):
         after = tile + gl.num_programs(0)
@@ -163,6 +169,17 @@ def has_warpgroup_gemm(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def warpgroup_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, ctas: int = 1) -> torch.Tensor:
     """`residue_gemm` of INT8 planes that `has_warpgroup_gemm` allows: the same digits. ctas: 1, or 2 SMs a program."""
+    return _launched(a, b, system, None, ctas)
+
+
+def warpgroup_gemm_chosen(a: torch.Tensor, b: torch.Tensor, choice: torch.Tensor, ctas: int = 1) -> torch.Tensor:
+    """`residue_gemm_chosen` of planes that `has_warpgroup_gemm` allows: the same digits, and as many are written."""
+    return _launched(a, b, _system(MOST_MODULI), moduli_of(choice), ctas)
+
+
+def _launched(
+    a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, count: torch.Tensor | None, ctas: int
+) -> torch.Tensor:
     if not has_warpgroup_gemm(a, b):
         raise ValueError(
             f"planes of shapes {tuple(a.shape)} and {tuple(b.shape)}, strides {a.stride()} and {b.stride()}: this "
@@ -170,25 +187,28 @@ def warpgroup_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem, ctas
         )
     (moduli, m, depth), n, block_m = a.shape, b.shape[1], ctas * BLOCK_M
     digits = torch.empty((moduli, m, n), dtype=torch.uint8, device=a.device)
-    tiles = moduli * triton.cdiv(m, block_m) * triton.cdiv(n, BLOCK_N)
+    plane_tiles = triton.cdiv(m, block_m) * triton.cdiv(n, BLOCK_N)
     left, right = operand_layouts(ctas)
-    warpgroup_gemm_kernel[(min(tiles, multiprocessors(a.device) // ctas),)](
+    table = reduction_table(system, a.device)
+    warpgroup_gemm_kernel[(min(moduli * plane_tiles, multiprocessors(a.device) // ctas),)](
         TensorDescriptor(a, *as_matrix(a), [block_m, BLOCK_K], left),
         TensorDescriptor(b, *as_matrix(b), [BLOCK_N, BLOCK_K], right),
-        reduction_table(system, a.device),
+        table,
+        table if count is None else count,
         digits,
         m,
         n,
         depth,
         plane_rows(a),
         plane_rows(b),
-        tiles,
+        moduli * plane_tiles if count is None else plane_tiles,
         BLOCK_M=block_m,
         BLOCK_N=BLOCK_N,
         BLOCK_K=BLOCK_K,
         GROUP=8,
         STAGES=STAGES,
         CTAS=ctas,
+        CHOSEN=count is not None,
         num_warps=WARPS,
         num_ctas=ctas,
         enable_fp_fusion=False,
