@@ -304,6 +304,9 @@ is measured, but not timed. Nothing is measured while a graph is captured or tor
 (`torch.cuda.set_sync_debug_mode`). Programs are as many as all 49 planes would ask for; those without a tile end at
 once, and `warpgroup_gemm` begins no load there that would arrive after its end.
 
+Planes of floats from depth 512 on have rows that begin at multiples of 16 bytes, as TMA asks, whatever the depth; those
+of integers and of shallower floats only where the depth is a multiple of 16. The others keep `residue_gemm`.
+
 What paper says of them on Hopper, whose SM does 4,096 INT8 multiply-adds a clock, 1,024 clocks for a step of
 128 × 256 × 128, and moves 128 bytes a clock to or from shared memory:
 

@@ -61,6 +61,8 @@ def test_registers_without_spills(capability: int, kernel: str, tmp_path: Path) 
     [
         ("deconstruct float64, 54 bits", "vectors"),
         ("deconstruct float64, 90 bits", "depth"),
+        ("deconstruct float64, 54 bits", "row"),
+        ("deconstruct_chosen float64, to 55 bits", "row"),
         ("residue_gemm int8", "m"),
         ("described_gemm int8", "m"),
         ("described_gemm int8", "rows_a"),

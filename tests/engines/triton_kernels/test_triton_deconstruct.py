@@ -84,7 +84,7 @@ def test_every_count_of_moduli() -> None:
         assert lost is None
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (0, 4), (4, 0), (17, 129), (33, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (0, 4), (4, 0), (17, 129), (33, 3), (3, 517)])
 def test_shapes_and_strides(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)
     system = ResidueSystem(INT8_MODULI[:3])

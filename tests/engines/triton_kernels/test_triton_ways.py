@@ -23,6 +23,7 @@ from gemmulate.engines.triton import engine as engine_module
 from gemmulate.engines.triton import gemm_choice, gemm_ways, library_gemm
 from gemmulate.engines.triton import resident as resident_module
 from gemmulate.engines.triton.chosen import MOST_MODULI, choice_of_moduli
+from gemmulate.engines.triton.deconstruct import empty_planes
 from gemmulate.engines.triton.described_gemm import (
     Tile,
     described_gemm,
@@ -466,6 +467,35 @@ def test_the_engine_takes_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     engine = TritonEngine("triton", "cpu", fused=False)
     assert bits(gm.matmul(a, b, accuracy="fast", engine=engine)) == bits(gm.matmul(a, b, accuracy="fast", engine=OTHER))
     assert asked
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_depths_that_are_no_multiple_of_16(device: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deep planes have rows that descriptors read; bits are another engine's, whatever lies between the rows."""
+    applied: list[bool] = []
+
+    def watched(way: Any, a: torch.Tensor, b: torch.Tensor) -> bool:
+        applied.append(applies(way, a, b))
+        assert a.stride(1) == b.stride(1) == 528
+        return applied[-1]
+
+    real = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda shape, **options: real(shape, **options).fill_(99))
+    monkeypatch.setattr(gemm_ways, "applies", watched)
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((7, 515)), rng.standard_normal((515, 9))
+    engine = TritonEngine("triton", "cpu", fused=False, way="descriptors")
+    x, y = (torch.from_numpy(v) for v in (a, b)) if device else (a, b)
+    assert bits(gm.matmul(x, y, accuracy="fast", engine=engine)) == bits(gm.matmul(a, b, accuracy="fast", engine=OTHER))
+    assert applied
+    assert all(applied)
+
+
+def test_rows_of_planes() -> None:
+    for depth, row in ((1, 1), (511, 511), (512, 512), (513, 528), (4096, 4096), (4097, 4112)):
+        found = empty_planes(3, 5, depth, CPU)
+        assert (found.shape, found.stride()) == ((3, 5, depth), (5 * row, row, 1))
+        assert plane_rows(found) == (None if row % 16 else 5)
 
 
 @pytest.mark.parametrize("way", ["descriptors", "library", None])

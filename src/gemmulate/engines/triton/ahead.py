@@ -171,6 +171,7 @@ def _deconstruct(bits: int, dtype: str) -> Variant:
         "lost": "*i32",
         "vectors": "i32",
         "depth": "i32",
+        "row": "i32",
         "stride_vector": "i32",
         "stride_depth": "",
         "count": "i32",

@@ -19,7 +19,13 @@ from gemmulate.engines.base import NO_EXPONENT
 from gemmulate.engines.residue_system import DIGIT_BITS, INT8_MODULI, _system
 from gemmulate.engines.torch import capability_of
 from gemmulate.engines.torch_array import to_device
-from gemmulate.engines.triton.deconstruct import block_shape, coefficient_rows, load_rounded, store_residues
+from gemmulate.engines.triton.deconstruct import (
+    block_shape,
+    coefficient_rows,
+    empty_planes,
+    load_rounded,
+    store_residues,
+)
 from gemmulate.engines.triton.floating import FloatLayout
 from gemmulate.engines.triton.residue_gemm import (
     Blocks,
@@ -83,6 +89,7 @@ def deconstruct_chosen_kernel(
     lost,
     vectors,
     depth,
+    row,
     stride_vector,
     stride_depth,
     left,
@@ -110,7 +117,7 @@ def deconstruct_chosen_kernel(
         negative, magnitude, exponent, _inexact = load_rounded(
             x, scale, inner, v, k, vectors, depth, stride_vector, stride_depth, FRACTION, EXPONENT, INNER
         )
-        store_residues(negative, magnitude, exponent, rows, planes, v, k, vectors, depth, count, DIGITS)
+        store_residues(negative, magnitude, exponent, rows, planes, v, k, vectors, depth, row, count, DIGITS)
         if check:
             # Read again, from the cache: to know it above takes 160 registers in place of 95 (sm_90, 55 bits), of
             # products that count nothing too.
@@ -139,11 +146,12 @@ def deconstruct_chosen(
 
     x: (vectors, depth), bit patterns of floats of that layout as its carrier integers, any strides; top (vectors,),
     inner (depth,): int32, top of a vector without any finite entry but 0 `NO_EXPONENT`; choice (8,), int32.
-    Returns planes (49, vectors, depth), int8, the first r written, on the left multiplied by the CRT inverse, and the
-    entries of each vector (int32) that the rounding changed, 0 without CHECK. Exact; NaN and inf count as 0.
+    Returns planes (49, vectors, depth) as `empty_planes`, the first r written, on the left multiplied by the CRT
+    inverse, and the entries of each vector (int32) that the rounding changed, 0 without CHECK. Exact; NaN and inf count
+    as 0.
     """
     vectors, depth = x.shape
-    planes = torch.empty((MOST_MODULI, vectors, depth), dtype=torch.int8, device=x.device)
+    planes = empty_planes(MOST_MODULI, vectors, depth, x.device)
     lost = torch.zeros(vectors, dtype=torch.int32, device=x.device)
     if planes.numel() == 0:
         return planes, lost
@@ -160,6 +168,7 @@ def deconstruct_chosen(
             lost,
             vectors,
             depth,
+            planes.stride(1),
             x.stride(0),
             x.stride(1),
             int(left),
