@@ -27,8 +27,8 @@ def multiply_exchanged(
 ) -> Any:
     """The product, as `from_dlpack` of the framework makes its arrays; `out`, written, where that is given.
 
-    wait: the host waits for the product, for frameworks whose stream does not. None where torch sees no device or an array is none that it takes, and where none of its engines runs and none was
-    named.
+    wait: the host waits for the product, for frameworks whose stream does not. None where torch sees no device or an
+    array is none that it takes, and where none of its engines runs and none was named.
     """
     from gemmulate.engines import torch_exchange
     from gemmulate.plan.tensors import multiply_tensors
