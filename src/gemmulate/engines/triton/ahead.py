@@ -359,6 +359,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     # Sizes m, n and counts are whatever they are; pointers, depth and strides are multiples of 16 bytes.
     free = {"m", "n", "k", "vectors", "count", "steps", "left_bits", "right_bits", "left", "samples_a", "samples_b"}
     free |= {"digits", "least_bits", "dot_cost", "few", "tiles", "rows_a", "rows_b"}
+    free |= {parameter.name for parameter in variant.kernel.params if parameter.do_not_specialize}
     attributes = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name, kind in variant.arguments.items()

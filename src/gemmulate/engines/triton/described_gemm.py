@@ -58,7 +58,12 @@ def described_tile(capability: int | None) -> Tile | None:
     return _TILES["hopper" if capability < 100 else "datacentre blackwell" if capability < 120 else "blackwell"]
 
 
-@triton.jit
+# So that two compiled kernels are all that there are, by the divisibility of n, by which digits are stored: the capture
+# of a CUDA graph is to load none, and finds those that `gemm_choice.measure` has run.
+NOT_SPECIALIZED = ["m", "depth", "rows_a", "rows_b", "tiles"]
+
+
+@triton.jit(do_not_specialize=NOT_SPECIALIZED)
 def described_gemm_kernel(
     a,
     b,

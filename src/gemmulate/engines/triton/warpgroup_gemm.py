@@ -31,7 +31,13 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from gemmulate.engines.residue_system import ResidueSystem, _system
 from gemmulate.engines.triton.chosen import MOST_MODULI, moduli_of
-from gemmulate.engines.triton.described_gemm import as_matrix, describes, multiprocessors, plane_rows
+from gemmulate.engines.triton.described_gemm import (
+    NOT_SPECIALIZED,
+    as_matrix,
+    describes,
+    multiprocessors,
+    plane_rows,
+)
 from gemmulate.engines.triton.residue_gemm import reduction_table
 
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 128  # of one SM
@@ -61,7 +67,7 @@ def load_step(a, b, x, y, full, row, column, k, slot, there):
     tma.async_load(b, [column, k], full.index(slot), y.index(slot), there, multicast=gl.num_ctas() > 1)
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=NOT_SPECIALIZED)
 def warpgroup_gemm_kernel(
     a,
     b,
