@@ -274,7 +274,7 @@ of tensor instructions that a wait leaves, on Hopper.
 
 Which way is the fastest nobody has measured. At its first large INT8 product (m n k of all moduli from 2^38 on) the
 Triton engine measures on the device the ways that are usable there (`gemm_choice.py`): three moduli of 4096³, or less
-where memory asks for it, the median of five. A way is compared first, bit by bit, with `residue_gemm` on two shapes,
+where memory asks for it, the median of five. A way is compared first, bit by bit, with `residue_gemm` on three shapes,
 and left out with a RuntimeWarning if it differs or raises. The choice holds for the process; smaller products, other
 formats, planes that a way does not take and products in a CUDA graph before any was measured keep `residue_gemm`.
 Results do not depend on it. `gemmulate model calibrate --device cuda` and the records of `benchmarks/gpu` name the ways

@@ -42,7 +42,7 @@ def one(way: Any, name: str, size: int, moduli: int) -> dict[str, Any]:
         for _ in range(2)
     )
     odd = size - 16
-    awkward = (a[:, : size - 7, :odd].contiguous(), b[:, : size - 24, :odd].contiguous())
+    awkward = (a[:, : size - 7, :odd].contiguous(), b[:, : size - 32, :odd].contiguous())
     with device.current():
         for planes in ((a, b), awkward):
             if not applies(way, *planes):

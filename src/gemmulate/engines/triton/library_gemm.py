@@ -53,8 +53,8 @@ def library_gemm(a: torch.Tensor, b: torch.Tensor, system: ResidueSystem) -> tor
     """`residue_gemm` of INT8 planes that `has_library_gemm` allows: the same digits."""
     if not has_library_gemm(a, b):
         raise ValueError(
-            f"planes of shapes {tuple(a.shape)} and {tuple(b.shape)}: torch._int_mm needs contiguous ones, m > 16, n a "
-            "multiple of 8, the depth one of 16 up to 65280; use residue_gemm"
+            f"planes of shapes {tuple(a.shape)} and {tuple(b.shape)}: torch._int_mm gets contiguous ones, m > 31, "
+            "n and depth multiples of 16, up to 65280; use residue_gemm"
         )
     (moduli, m, _), n = a.shape, b.shape[1]
     digits = torch.empty((moduli, m, n), dtype=torch.uint8, device=a.device)
