@@ -185,7 +185,7 @@ def deconstruct_chosen(
     return planes, lost
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])  # as above; compiled ahead of time without it, too
 def residue_gemm_chosen_kernel(
     a,
     b,
