@@ -1,14 +1,16 @@
-"""Does a CUDA graph hold a product with gm.Bits(54), and what does a replay save?
+"""Does a CUDA graph hold a product, and what does a replay save?
 
     python -m benchmarks.gpu.capture [--device cuda] [--sizes 256,1024] [--pairs 10] [--record FILE]
 
-For each engine and size: one product in torch's debug mode that makes every wait of the host an error; one captured,
+With gm.Bits(54) for each engine, with the named grades for those that choose bits on the device, and each size: one
+product in torch's debug mode that makes every wait of the host an error; one captured,
 and replayed on other operands, among them NaN, infinities, zeros and subnormal numbers, whose product the native
 engine gives as well; times of product and replay, paired. A processor has no graphs. Not run on a GPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,7 +68,7 @@ def hostile(n: int, generator: torch.Generator) -> torch.Tensor:
     return x
 
 
-def one(engine: ArrayEngine, n: int, pairs: int, seed: int) -> Record:
+def one(engine: ArrayEngine, n: int, pairs: int, seed: int, accuracy: str | gm.Bits = BITS) -> Record:
     """Whether the product waits, whether its replay has the CPU's bits, and both times."""
     device: torch.device = engine.library.device  # type: ignore[attr-defined]
     generator = torch.Generator(device).manual_seed(seed)
@@ -74,7 +76,7 @@ def one(engine: ArrayEngine, n: int, pairs: int, seed: int) -> Record:
     c = torch.empty_like(a)
 
     def product() -> None:
-        gm.matmul(a, b, accuracy=BITS, engine=engine, out=c)  # type: ignore[call-overload]
+        gm.matmul(a, b, accuracy=accuracy, engine=engine, out=c)  # type: ignore[call-overload]
 
     product()
     found: Record = {"waits": waits(product)}
@@ -82,7 +84,8 @@ def one(engine: ArrayEngine, n: int, pairs: int, seed: int) -> Record:
     a.copy_(hostile(n, generator))
     b.copy_(hostile(n, generator).T)
     graph.replay()
-    truth = gm.matmul(a.cpu().numpy(), b.cpu().numpy(), accuracy=BITS, engine="native")
+    host = (x.cpu().numpy() for x in (a, b))
+    truth = gm.matmul(*host, accuracy=accuracy, engine="native")  # type: ignore[call-overload]
     found["replay_bits"] = bool(np.array_equal(patterns(c.cpu().numpy()), patterns(truth)))
     timer = "torch" if device.type == "cuda" else "wall"
     compared = evidence.compare(product, graph.replay, pairs=pairs, seed=seed, timer=timer)
@@ -91,14 +94,18 @@ def one(engine: ArrayEngine, n: int, pairs: int, seed: int) -> Record:
 
 def measured(device: TorchDevice, sizes: list[int], pairs: int, seed: int) -> Iterator[Record]:
     for engine in engines(device):
-        for n in sizes:
+        grades: tuple[str | gm.Bits, ...] = (BITS,) if engine.resident is None else (BITS, "fast", "fp64", "exact")
+        for n, accuracy in itertools.product(sizes, grades):
             base = {"kind": "gpu", "row": "graph", "size": f"{n}×{n}×{n}", "n": n, "engine": engine.name}
-            base |= {"grade": str(BITS), "seed": seed}
+            base |= {"grade": str(accuracy), "seed": seed}
             try:
-                record = base | {"status": "measured"} | one(engine, n, pairs, seed)
+                record = base | {"status": "measured"} | one(engine, n, pairs, seed, accuracy)
             except (RuntimeError, MemoryError) as error:  # a capture that fails is an answer, too
                 record = base | {"status": "measured", "waits": str(error).partition("\n")[0], "replay_bits": False}
-            print(f"graph {n}³, {engine.name}: {record['waits'] or 'no wait'}, CPU's bits: {record['replay_bits']}")
+            print(
+                f"graph {n}³, {engine.name}, {accuracy}: {record['waits'] or 'no wait'}, "
+                f"CPU's bits: {record['replay_bits']}"
+            )
             yield record
 
 

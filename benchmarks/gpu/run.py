@@ -46,7 +46,8 @@ def main() -> int:
     if find_spec("torch") is None:
         parser.error("torch is not installed; pip install torch")
     passed = [word for name in PASSED if (value := getattr(args, name)) for word in (f"--{name}", value)]
-    failed: list[str] = []
+    failed: list[str] = []  # rows without records
+    wrong: list[str] = []  # answers that are no: they are on record, too
     with tempfile.TemporaryDirectory(prefix="gemmulate-") as folder:
         record = args.record.resolve() if args.record else Path(folder) / "records.jsonl"
         before = record.stat().st_size if record.exists() else 0
@@ -57,7 +58,7 @@ def main() -> int:
             if status == 2:
                 return 2
             if status:
-                failed.append("ways")
+                wrong.append("ways")
         for row in args.rows:
             print(f"\n{row}, {time.strftime('%H:%M:%S')}", flush=True)
             command = [sys.executable, "-m", "benchmarks.gpu.rows", row, "--device", args.device, *passed]
@@ -70,14 +71,14 @@ def main() -> int:
         print(flush=True)
         graphs = [sys.executable, "-m", "benchmarks.gpu.capture", "--device", args.device, "--record", str(record)]
         if subprocess.run(graphs, cwd=ROOT, check=False).returncode:
-            failed.append("graphs")
+            wrong.append("graphs")
         ask = [sys.executable, "-m", "benchmarks.gpu.questions", str(record), "--from-byte", str(before)]
         subprocess.run(ask, cwd=ROOT, check=True)
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    elif args.tables:
+    if args.tables and not failed:
         subprocess.run([sys.executable, "-m", "benchmarks.gpu.tables"], cwd=ROOT, check=True)
-    return 1 if failed else 0
+    if failed or wrong:
+        print(f"failed: {', '.join([*failed, *wrong])}", file=sys.stderr)
+    return 1 if failed or wrong else 0
 
 
 if __name__ == "__main__":

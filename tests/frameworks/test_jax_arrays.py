@@ -334,6 +334,12 @@ assert gm.matmul(y, y).devices() == {second}
 for free in (gm.matmul(x, x), gm.matmul(y, y), gm.matmul(np.ones((2, 2), np.float32), x)):
     assert (free + there).devices() == {second}  # not committed, as JAX's own results
     assert (free + further).devices() == {first}
+try:
+    gm.matmul(there, further)
+except ValueError as error:
+    assert "a is on" in str(error) and "device_put" in str(error), error
+else:
+    raise AssertionError("operands of two devices were multiplied")
 """
 
 

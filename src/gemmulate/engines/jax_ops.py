@@ -47,6 +47,14 @@ def share_a_gpu(a: Any, b: Any) -> bool:
     return len(devices) == 1 and next(iter(devices)).platform == "gpu"
 
 
+def check_devices(a: Any, b: Any) -> None:
+    """ValueError where both are committed to one device each, and not to the same: so it is with JAX's products."""
+    placed = [x.devices() for x in (a, b) if isinstance(x, jax.Array) and x.committed and len(x.devices()) == 1]
+    if len(placed) == 2 and placed[0] != placed[1]:
+        left, right = (next(iter(devices)) for devices in placed)
+        raise ValueError(f"a is on {left}, b on {right}; move one of them by jax.device_put")
+
+
 def from_dlpack(tensor: Any) -> jax.Array:
     """The tensor's values in memory of JAX's own, when they are there: torch would use its own again too early."""
     array: jax.Array = jnp.copy(jax.dlpack.from_dlpack(tensor)).block_until_ready()

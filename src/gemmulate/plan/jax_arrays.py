@@ -92,6 +92,7 @@ def multiply_jax(a: Any, b: Any, out: Any, engine: str | Engine | None, **option
         raise TypeError(f"dtype = {chosen.dtype} is no integer type; the types of float results follow the operands'")
     if jax_ops.is_traced(a) or jax_ops.is_traced(b):
         return _multiply_traced(chosen, a, b)
+    jax_ops.check_devices(a, b)
     if takes_exchange(engine, options) and jax_ops.share_a_gpu(a, b) and chosen.exchanges:
         typed = replace(chosen, engine=None)  # types are the host's to tell, and no engine's affair
         jax_ops.check_type(typed.result_of(np.dtype(a.dtype), np.dtype(b.dtype)))

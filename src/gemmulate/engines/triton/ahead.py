@@ -32,6 +32,7 @@ from gemmulate.engines.triton import (
     settle,
     survey,
 )
+from gemmulate.engines.triton.gemm_ways import has_gluon
 from gemmulate.engines.triton.multiword import limb_count
 
 # Compute capabilities: A100, H100 and H200, B200, RTX 50.
@@ -308,6 +309,7 @@ def _recombine_chosen(tier: int, check: bool) -> Variant:
 def variants(capability: int) -> tuple[Variant, ...]:
     """The kernels of a float64 product at 54 bits and 15 moduli, and their neighbours, as a device launches them."""
     kinds = range(3 if capability >= 90 else 2)  # E4M3 products begin with sm_89
+    gluon = capability == 90 and has_gluon()
     return (
         *(_survey(name, dtype) for name in _SURVEYS for dtype in _FLOATS),
         *(_survey(name, "float64", columns=True) for name in _SURVEYS),
@@ -322,7 +324,7 @@ def variants(capability: int) -> tuple[Variant, ...]:
         _deconstruct(90, "float64"),
         *(_gemm(kind, capability) for kind in kinds),
         *((_described_gemm(capability),) if capability >= 90 else ()),
-        *((_warpgroup_gemm(1), _warpgroup_gemm(2)) if capability == 90 else ()),
+        *((_warpgroup_gemm(1), _warpgroup_gemm(2)) if gluon else ()),
         _reduce_sums(),
         *(_plane_sums(kind, capability) for kind in kinds if kind),  # of INT8 they are torch's
         _recombine(15, False),
@@ -334,7 +336,7 @@ def variants(capability: int) -> tuple[Variant, ...]:
         *(_deconstruct_chosen(tier, "float64") for tier in range(len(chosen.DIGIT_TIERS))),
         _gemm_chosen(capability),
         *((_described_gemm(capability, True),) if capability >= 90 else ()),
-        *((_warpgroup_gemm(1, True), _warpgroup_gemm(2, True)) if capability == 90 else ()),
+        *((_warpgroup_gemm(1, True), _warpgroup_gemm(2, True)) if gluon else ()),
         *(_recombine_chosen(tier, check) for tier in range(2) for check in (False, True)),
         *(_recombine_chosen(tier, True) for tier in range(2, len(recombine_chosen.tiers()))),
     )
@@ -376,7 +378,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
 def _source_of(gluon: bool) -> Any:
     if not gluon:
         return ASTSource
-    from triton.experimental.gluon import GluonASTSource  # it is where Triton's experiments are
+    from triton.experimental.gluon._runtime import GluonASTSource  # Triton before 3.9 exports it nowhere else
 
     return GluonASTSource
 

@@ -26,6 +26,7 @@ import triton.language as tl
 
 from gemmulate.engines.triton.floating import FloatLayout
 from gemmulate.engines.triton.multiword import bit_length32, round_to_float
+from gemmulate.engines.triton.survey import ALL_ONES
 
 # Digits of 27 bits: two hold a significand of float64, three that shifted by up to 26.
 MASK = tl.constexpr((1 << 27) - 1)
@@ -374,7 +375,7 @@ def exact_dots_where_kernel(
         first = tl.min(tl.where(waiting != 0, row, SIDE), axis=0)
         while first < SIDE:
             bits = tl.sum(tl.where(row == first, waiting, 0), axis=0)
-            lowest = bits & (~bits + 1)
+            lowest = bits & ((bits ^ ALL_ONES) + 1)
             waiting = tl.where(row == first, waiting ^ lowest, waiting)
             x, y = top + first, left + (bit_length32(lowest) - 1)
             value = exact_dot(

@@ -30,13 +30,21 @@ Way = Literal["pointers", "descriptors", "warpgroups", "clusters", "library"]
 WAYS: tuple[Way, ...] = ("pointers", "descriptors", "warpgroups", "clusters", "library")
 READ_A_CHOICE = WAYS[:-1]  # the launches of "library" are as many as the moduli, which the host has to know
 _ON_HOPPER: dict[Way, int] = {"warpgroups": 1, "clusters": 2}  # SMs of a program
+_GLUON_OF_3_9 = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 9)
+
+
+def has_gluon() -> bool:
+    """Whether Triton's Gluon has what Hopper's kernels are written in: 3.7 has no such loads, 3.8 no clusters.
+
+    It compiles and is not interpreted.
+    """
+    return _GLUON_OF_3_9
 
 
 def ways_of(device: torch.device) -> tuple[Way, ...]:
     """The ways that a device has, for some planes, in the order of `WAYS`. Triton's interpreter: all but Hopper's."""
     capability = capability_of(device)
-    # Gluon compiles and is not interpreted.
-    on_hopper = capability == 90 and not triton.knobs.runtime.interpret
+    on_hopper = capability == 90 and has_gluon() and not triton.knobs.runtime.interpret
     has: dict[Way, bool] = dict.fromkeys(_ON_HOPPER, on_hopper)
     has["descriptors"] = described_tile(capability) is not None
     return tuple(way for way in WAYS if has.get(way, True))

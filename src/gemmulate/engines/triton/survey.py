@@ -21,6 +21,7 @@ from gemmulate.engines.triton.deconstruct import split_float
 from gemmulate.engines.triton.floating import FloatLayout
 
 _NOTHING = tl.constexpr(NO_EXPONENT)
+ALL_ONES = tl.constexpr(0xFFFFFFFF)  # ~ of uint32 is an error in the interpreter of Triton 3.8
 # Programs that a matrix with few vectors is spread over, along its depth: about three for each that an H200 holds at
 # once (132 · 5, docs/triton-kernels.md).
 PROGRAMS = 2048
@@ -54,7 +55,7 @@ def load_entries(
 @triton.jit
 def bit_length(x):
     """Of a uint32 that is not 0: the exponent of a float32. Without the bit below its top one, none rounds up to it."""
-    pattern = (x & ~(x >> 1)).to(tl.float32).to(tl.int32, bitcast=True)
+    pattern = (x & ((x >> 1) ^ ALL_ONES)).to(tl.float32).to(tl.int32, bitcast=True)
     return (pattern >> 23) - 126
 
 
@@ -70,7 +71,7 @@ def outer_bits(significand, FRACTION: tl.constexpr):
     else:
         length = bit_length(low)
         zeros = 0
-    return length, bit_length(low & (~low + 1)) - 1 + zeros
+    return length, bit_length(low & ((low ^ ALL_ONES) + 1)) - 1 + zeros
 
 
 @triton.jit
