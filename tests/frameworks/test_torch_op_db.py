@@ -251,7 +251,7 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "one column more": lambda x: torch.cat([x, x[..., :1]], dim=-1) if x.ndim else x,
     "one dimension more": lambda x: x[None],
     "one dimension less": lambda x: x[0] if x.ndim and len(x) else x.reshape(-1),
-    "other type": lambda x: x.to(torch.float32),
+    "other type": lambda x: x.to(torch.complex64 if x.is_complex() else torch.float32),
     "integer": lambda x: x.real.to(torch.int64),
     "other kind": lambda x: x.abs() if x.is_complex() else x.to(torch.complex128),
     "sparse": lambda x: x.to_sparse(),
