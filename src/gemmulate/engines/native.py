@@ -43,9 +43,9 @@ _WRAPPED_COST = {
 # 0.96 (2,048); AVX512-VNNI 1.04 (2,048), 1.04 (4,096), 1.00 (6,144), 0.99 (8,192): what it saves in multiplications it
 # loses in traffic, 7/4 of the residues. AVX-VNNI was not run.
 _HALVING_SIZE = {"scalar": 256, "avx2": 2048, "avxvnni": math.inf, "avx512vnni": math.inf}
-# The same of a product by anchored sums (17.5 bare INT8 products with AVX512-VNNI, 9.2 with AVX2, measured as above; 14.7
-# with AVX-VNNI, Zen 5, n = 512 and 1,024, one thread, 14.5 to 15.3 of 14 pairs, 2026-11-30: as AVX512-VNNI's share of its
-# bare products). No kernel without FMA.
+# The same of a product by anchored sums (17.5 bare INT8 products with AVX512-VNNI, 9.2 with AVX2, measured as above;
+# with AVX-VNNI 14.7, Zen 5, n = 512 and 1,024, one thread, 14.5 to 15.6 of 14 runs, 2026-11-30, and in proportion to
+# AVX512-VNNI's). No kernel without FMA.
 _ANCHORED_COST = {"scalar": math.inf, "avx2": 7.0, "avxvnni": 13.5, "avx512vnni": 16.0}
 
 
