@@ -49,8 +49,9 @@ def multiply_resident(engine: Engine, a: Array, bt: Array, grade: Grade, out: Ar
     resident = engine.resident
     assert resident is not None
     (m, k), n = a.shape, len(bt)
-    # Before anything is launched: a graph's capture comes here without room, too, where no product has compiled it all.
-    check_room(engine, m, n, k * resident.moduli)
+    if engine.capturing:
+        # Before anything is launched: without room, no product before has compiled it all.
+        check_room(engine, m, n, k * resident.moduli)
     digits = FLOAT_FORMATS[dtype_name(out.dtype)].digits
     with spans.span(spans.SURVEY):
         left, right = resident.survey(a), resident.survey(bt)

@@ -12,8 +12,7 @@ import torch
 
 from gemmulate.engines.base import NO_EXPONENT
 from gemmulate.engines.reference import ReferenceEngine, needed_bits
-from gemmulate.engines.triton import engine as engine_module
-from gemmulate.engines.triton import survey
+from gemmulate.engines.triton import panels, survey
 from gemmulate.engines.triton.engine import TritonEngine
 
 REFERENCE, TRITON = ReferenceEngine(), TritonEngine("triton", "cpu")
@@ -178,7 +177,7 @@ def test_needed_bits(shape: tuple[int, int, int]) -> None:
 
 def test_panels_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums for a few rows at a time, into results on the device and in a part of a matrix."""
-    monkeypatch.setattr(engine_module, "_SUMS", 50)
+    monkeypatch.setattr(panels, "SUMS", 50)
     rng = np.random.default_rng(8)
     m, n = 19, 23
     planes = [rng.integers(0, 128, (v, 12)).astype(np.float64) for v in (m, n)]

@@ -13,7 +13,7 @@ Large INT8 products of residues take the fastest of several ways, measured once 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
@@ -48,6 +48,7 @@ from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.fused import fused_floats, fused_words
 from gemmulate.engines.triton.gemm_choice import chosen_way
 from gemmulate.engines.triton.gemm_ways import Way, digits_by
+from gemmulate.engines.triton.panels import assessed, on_its_device, panel_height
 from gemmulate.engines.triton.recombine import Certainty, recombine_floats, recombine_words
 from gemmulate.engines.triton.resident import TritonResident
 from gemmulate.engines.triton.residue_gemm import DEPTH, PlaneFormat, as_format, plane_sums, residue_gemm
@@ -55,10 +56,6 @@ from gemmulate.engines.triton.settle import settle
 
 # Bytes of the CRT digits of a panel of rows.
 _DIGITS = 1 << 29
-# Panels of more rows than this end where tiles do: no kernel's are higher.
-_TILE = 256
-# Bytes of the int32 sums of magnitudes of a panel of rows.
-_SUMS = 1 << 29
 # On paper, not measured: the fused kernel's tiles of 64 × 64 load an operand byte for each 32 multiplications, those of
 # 128 × 256 for each 85, assumed to bound it to 0.3 of the INT8 rate where they reach 0.8; what it saves is to write and
 # read a byte for each element and modulus. With 2 · 10^15 operations and 4.8 · 10^12 bytes a second (H200's
@@ -82,17 +79,6 @@ class PlaneLibrary(TorchLibrary):
             return plane_sums(a, b, self._plane_format)
 
 
-def _on_its_device(kernels: Callable[..., Any]) -> Callable[..., Any]:
-    """Triton launches on torch's current device, whatever the tensors' is: within the call both are one."""
-
-    @functools.wraps(kernels)
-    def run(self: TritonEngine, *arguments: Any, **options: Any) -> Any:
-        with self._current():
-            return kernels(self, *arguments, **options)
-
-    return run
-
-
 @final
 class TritonEngine(ArrayEngine):
     """Kernels on CUDA, or in Triton's interpreter on the processor."""
@@ -112,7 +98,7 @@ class TritonEngine(ArrayEngine):
         self._fused = fused  # None: by depth and moduli
         self._way = way  # None: by time
         self._small_by_dots = self._device.type == "cuda"  # the interpreter takes elements one after the other
-        self._resident = TritonResident(library, self._current, way) if plane_format == "int8" else None
+        self._resident = TritonResident(library, self.current, way) if plane_format == "int8" else None
 
     def _int32(self, x: Array) -> torch.Tensor:
         if isinstance(x, TorchArray):
@@ -127,7 +113,7 @@ class TritonEngine(ArrayEngine):
     def capturing(self) -> bool:
         return self._device.type == "cuda" and capturing()
 
-    @_on_its_device
+    @on_its_device
     def exact_product(self, a: Array, b: Array, out: Array) -> bool:
         # Three launches where a choice of bits takes eighty.
         if not (self._small_by_dots and isinstance(out, TorchArray)):
@@ -138,7 +124,8 @@ class TritonEngine(ArrayEngine):
         self.settle(a, b, out)
         return True
 
-    def _current(self) -> AbstractContextManager[Any]:
+    def current(self) -> AbstractContextManager[Any]:
+        """The engine's device as torch's current one, within a block."""
         return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
 
     def _takes_fused(self, depth: int, system: ResidueSystem) -> bool:
@@ -160,28 +147,28 @@ class TritonEngine(ArrayEngine):
         along = None if inner is None else self._int32(inner)
         return load(self.library, x), layout_of(dtype_name(x.dtype)), along
 
-    @_on_its_device
+    @on_its_device
     def scan(self, x: Array, inner: Int32 | None) -> Scan:
         top, negative_lsb, special = survey.scan(*self._floats(x, inner)).cpu().numpy()
         return Scan(top, -negative_lsb, (special == 1).astype(np.uint8))
 
-    @_on_its_device
+    @on_its_device
     def device_shifts(self, x: Array, bits: int) -> Array:
         top = survey.scan(*self._floats(x, None))[0]
         shifts: Array = self.library.wrap((bits - top) * (top != NO_EXPONENT))
         return shifts
 
-    @_on_its_device
+    @on_its_device
     def norms(self, x: Array, top: Int32, inner: Int32 | None) -> Norms:
         pattern, layout, along = self._floats(x, inner)
         return Norms(*survey.norms(pattern, layout, self._int32(top), along).cpu().numpy().view(np.uint64))
 
-    @_on_its_device
+    @on_its_device
     def pack_magnitudes(self, left: bool, x: Array, top: Int32, inner: Int32 | None) -> Operand:
         pattern, layout, along = self._floats(x, inner)
         return ArrayOperand(self.library, survey.magnitudes(pattern, layout, self._int32(top), along)[None])
 
-    @_on_its_device
+    @on_its_device
     def assess(
         self,
         left: Operand,
@@ -192,20 +179,16 @@ class TritonEngine(ArrayEngine):
         need: npt.NDArray[np.uint8],
     ) -> npt.NDArray[np.int64]:
         a, b = self._own(left).planes, self._own(right).planes
-        m, n = need.shape
+        m = len(need)
         rows, columns = self._int64(sum_left), self._int64(sum_right)
         found, report = torch.zeros(256, dtype=torch.int64, device=self._device), progress.current()
-        step = max(1, self.library.temporary(_SUMS) // (4 * max(1, n)))
-        for start in range(0, m if n else 0, step):
-            part = slice(start, min(start + step, m))
-            with spans.span(spans.PRODUCTS):
-                (sums,) = self.products(a[:, part], b)
-            store(self.library, need[part], survey.assess_bits(sums, rows[part], columns, budget, found))
+        for part, bits in assessed(self.library, a[0], b[0], rows, columns, budget, found):
+            store(self.library, need[part], bits)
             if report:
                 report(part.stop, m)
         return self.library.to_numpy(found)
 
-    @_on_its_device
+    @on_its_device
     def pack_floats(
         self, left: bool, x: Array, shift: Int32, inner: Int32 | None, system: ResidueSystem, bits: int, count: bool
     ) -> Operand:
@@ -220,9 +203,7 @@ class TritonEngine(ArrayEngine):
         """Panels of rows whose digits fit the memory set aside for them, with planes of theirs and of all columns."""
         m, n = left.planes.shape[1], right.planes.shape[1]
         columns = as_format(right.planes, self._plane_format)
-        rows = m if fused else max(1, self.library.temporary(_DIGITS) // (len(system.moduli) * max(1, n)))
-        if _TILE < rows < m:
-            rows -= rows % _TILE
+        rows = m if fused else panel_height(self.library, _DIGITS, len(system.moduli) * n, m)
         report = progress.current()
         for start in range(0, m if n else 0, max(1, rows)):
             part = slice(start, min(start + rows, m))
@@ -230,7 +211,7 @@ class TritonEngine(ArrayEngine):
             if report:
                 report(part.stop, m)
 
-    @_on_its_device
+    @on_its_device
     def multiply_floats(
         self,
         left: Operand,
@@ -265,7 +246,7 @@ class TritonEngine(ArrayEngine):
             store(self.library, out[part], result)
         return FloatOutcome(np.concatenate(uncertain), zeros if isinstance(out, DeviceArray) else int(zeros))
 
-    @_on_its_device
+    @on_its_device
     def exact_dots(self, a: Array, b: Array, at: npt.NDArray[np.int64], out: Array) -> None:
         result = layout_of(dtype_name(out.dtype))
         if isinstance(out, np.ndarray):  # so are the operands: their rows in question go to the device, values return
@@ -278,7 +259,7 @@ class TritonEngine(ArrayEngine):
             (x, layout, _), (y, _, _) = self._floats(a, None), self._floats(b, None)
             exact_dots(x, y, layout, self._int64(at), load(self.library, out), result)
 
-    @_on_its_device
+    @on_its_device
     def settle(self, a: Array, bt: Array, out: Array) -> None:
         if isinstance(out, np.ndarray):  # a copy on the device would be written
             super().settle(a, bt, out)
@@ -303,7 +284,7 @@ class TritonEngine(ArrayEngine):
                 bits = recombine_words(digits, system, result)
             yield part, result, bits
 
-    @_on_its_device
+    @on_its_device
     def multiply_integers(self, left: Operand, right: Operand, system: ResidueSystem, out: Array) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, 1):
@@ -311,7 +292,7 @@ class TritonEngine(ArrayEngine):
             longest = max(longest, bits)
         return longest
 
-    @_on_its_device
+    @on_its_device
     def multiply_words(self, left: Operand, right: Operand, system: ResidueSystem, out: npt.NDArray[np.uint64]) -> int:
         longest = 0
         for part, result, bits in self._words(left, right, system, out.shape[2]):

@@ -6,7 +6,6 @@ and leaves at once where the choice lies in another. Not run on a GPU: the tests
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, final
@@ -25,13 +24,11 @@ from gemmulate.engines.triton.exact_dot import exact_dots_where
 from gemmulate.engines.triton.floating import FloatLayout, layout_of
 from gemmulate.engines.triton.gemm_choice import way_for_a_choice
 from gemmulate.engines.triton.gemm_ways import Way, digits_chosen_by
+from gemmulate.engines.triton.panels import assessed, on_its_device, panel_height
 from gemmulate.engines.triton.recombine_chosen import recombine_chosen
 
 # Bytes of the CRT digits of a panel of rows: of 49 moduli where some 15 are written, so that panels are no shorter.
 _DIGITS = 1 << 31
-# Bytes of the int32 sums of magnitudes of a panel of rows.
-_SUMS = 1 << 29
-_TILE = 256  # rows of the highest tile of a product: a panel is whole ones
 
 
 class Side(NamedTuple):
@@ -57,17 +54,6 @@ class Packed(NamedTuple):
     top: torch.Tensor
 
 
-def _here(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step with the device as torch's current one, on which Triton launches."""
-
-    @functools.wraps(step)
-    def run(self: TritonResident, *arguments: Any) -> Any:
-        with self.current():
-            return step(self, *arguments)
-
-    return run
-
-
 @final
 class TritonResident(ResidentFloats):
     """INT8 planes; `current` makes a device torch's current one; `way` to the digits, by time if None."""
@@ -90,11 +76,11 @@ class TritonResident(ResidentFloats):
         norms = survey.norms(pattern, layout, scan[0], inner, gate)
         return Side(scan, norms, choose.facts(scan, norms))
 
-    @_here
+    @on_its_device
     def survey(self, x: Array) -> Side:
         return self._side(x, None, None)
 
-    @_here
+    @on_its_device
     def scaled(self, a: Array, bt: Array, left: Side, right: Side, limit: int) -> tuple[Side, Side, torch.Tensor]:
         spread = (torch.maximum(left.facts[:1], right.facts[:1]) > limit).to(torch.int32)
         tops = []
@@ -111,23 +97,18 @@ class TritonResident(ResidentFloats):
         ]
         return chosen[0], chosen[1], inner * better
 
-    @_here
+    @on_its_device
     def assess(self, a: Array, bt: Array, left: Side, right: Side, inner: torch.Tensor, budget: float) -> Asked:
         (x, layout), (y, _) = self._floats(a), self._floats(bt)
         plane = survey.magnitudes(x, layout, left.scan[0], inner)
         other = survey.magnitudes(y, layout, right.scan[0], -inner)
-        m, n = len(plane), len(other)
-        need = torch.empty((m, n), dtype=torch.int8, device=x.device)
+        need = torch.empty((len(plane), len(other)), dtype=torch.int8, device=x.device)
         histogram = torch.zeros(choose.BINS, dtype=torch.int64, device=x.device)
-        step = max(1, self._library.temporary(_SUMS) // (4 * n))
-        for start in range(0, m, step):
-            rows = slice(start, min(start + step, m))
-            with spans.span(spans.PRODUCTS):
-                sums = self._library.int8_product(plane[rows], other)
-            need[rows] = survey.assess_bits(sums, left.norms[0, rows], right.norms[0], budget, histogram)
+        for rows, bits in assessed(self._library, plane, other, left.norms[0], right.norms[0], budget, histogram):
+            need[rows] = bits
         return Asked(need, histogram)
 
-    @_here
+    @on_its_device
     def choose(
         self,
         a: Array,
@@ -151,11 +132,11 @@ class TritonResident(ResidentFloats):
             left.facts, right.facts, None if asked is None else asked.histogram, known[0], known[1], shape, rules
         )
 
-    @_here
+    @on_its_device
     def marks(self, m: int, n: int) -> torch.Tensor:
         return torch.zeros((m, n), dtype=torch.int8, device=self._library.device)  # type: ignore[attr-defined]
 
-    @_here
+    @on_its_device
     def pack(
         self, is_left: bool, x: Array, side: Side, inner: torch.Tensor | None, choice: torch.Tensor, vectors: slice
     ) -> Packed:
@@ -165,7 +146,7 @@ class TritonResident(ResidentFloats):
         planes, lost = deconstruct_chosen(pattern[vectors], layout, top, along, choice, is_left)
         return Packed(planes, lost, top)
 
-    @_here
+    @on_its_device
     def multiply(
         self,
         left: Packed,
@@ -178,8 +159,7 @@ class TritonResident(ResidentFloats):
     ) -> None:
         target, layout = load(self._library, out), layout_of(dtype_name(out.dtype))
         first, height = rows.start, rows.stop - rows.start
-        step = max(1, self._library.temporary(_DIGITS) // (self.moduli * (columns.stop - columns.start)))
-        step -= step % _TILE if step > _TILE else 0
+        step = panel_height(self._library, _DIGITS, self.moduli * (columns.stop - columns.start), height)
         for start in range(0, height, step):
             part = slice(start, min(start + step, height))
             here = slice(first + part.start, first + part.stop)
@@ -199,7 +179,7 @@ class TritonResident(ResidentFloats):
                 marks[here, columns],
             )
 
-    @_here
+    @on_its_device
     def exact_dots(
         self, a: Array, bt: Array, asked: Asked | None, marks: torch.Tensor, choice: torch.Tensor, out: Array
     ) -> None:
